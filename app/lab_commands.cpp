@@ -165,14 +165,10 @@ class PointChecker {
     const Placement& placement = experiment.schedule.placement;
     const auto samples = static_cast<double>(placement.slots_per_process() * train.accumulate_steps *
                                              train.batch_size_per_worker);
-    std::vector<Cost> costs;
     double flops_per_step = 0;
-    for (int process = 0; process < placement.processes; ++process) {
-      costs.push_back(cost_of(experiment, process));
-      flops_per_step += costs.back().flops_per_sample * samples;
-    }
-    const Machine& machine = machine_for(train);
-    const StepForecast step = forecast_plan(experiment, costs, machine.device, machine.times);
+    for (int process = 0; process < placement.processes; ++process)
+      flops_per_step += cost_of(experiment, process).flops_per_sample * samples;
+    const StepForecast step = forecast_plan(experiment, device_for(train.precision));
     ordered_json price = {{"peak_bytes", step.peak.total()}};
     if (const std::optional<int64_t> size = train.max_steps ? 1 : size_of_data(experiment.spec)) {
       const int64_t steps = run_steps(experiment, *size).length.total_steps;
@@ -183,9 +179,9 @@ class PointChecker {
     return price;
   }
 
-  const Machine& machine_for(const TrainSpec& train) {
-    const auto [known, is_new] = machines_.try_emplace(train.precision);
-    if (is_new) known->second = machine_of(*arguments_.device, train);
+  const DeviceProfile& device_for(Precision precision) {
+    const auto [known, is_new] = devices_.try_emplace(precision);
+    if (is_new) known->second = device_profile(*arguments_.device, precision);
     return known->second;
   }
 
@@ -210,7 +206,7 @@ class PointChecker {
   const CheckArguments& arguments_;
   ProgressLine line_;
   std::map<std::string, std::optional<int64_t>> sizes_;
-  std::map<Precision, Machine> machines_;
+  std::map<Precision, DeviceProfile> devices_;
   std::vector<RecordedModel> models_;
   std::map<std::string, ordered_json> prices_;
 };

@@ -11,11 +11,11 @@
 #include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"
 #include "experiment/step_limits.h"
-#include "forecast/forecast.h"
+#include "forecast/peak.h"
 #include "forecast/step_time.h"
 #include "inputs.h"
 #include "io/atomic_file.h"
-#include "measure/measurement_text.h"
+#include "measure/measure.h"
 #include "plan/figures.h"
 #include "plan/plan_text.h"
 #include "spec/error.h"
@@ -66,22 +66,29 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
   return largest;
 }
 
+DeviceProfile this_machine(c10::Device device, Precision precision) {
+  use_own_cores();
+  return measure_device(device, precision);
+}
+
 std::string measured_text(const Experiment& experiment, const PlanArguments& arguments) {
   const TrainSpec& train = experiment.spec.train;
-  const Machine machine = machine_of(arguments.device.value_or("measure"), train);
-  StepCaptures captures(step_shape(experiment.spec, machine.device.is_gpu), experiment.plan);
-  const StepMemory memory(experiment.schedule, captures, machine.device.convolution_workspace_bytes);
+  const c10::Device here = choose_device(train.device, Ranks{});
+  const DeviceProfile device = arguments.device ? device_profile(*arguments.device, train.precision)
+                                                : this_machine(here, train.precision);
+  StepCaptures captures(step_shape(experiment.spec, device.is_gpu), experiment.plan);
+  const StepMemory memory(experiment.schedule, captures, device.convolution_workspace_bytes);
   const int process = process_to_measure(experiment, memory, arguments.worker);
-  const StepMeasurement measured = measure_step(experiment, process, choose_device(train.device, Ranks{}));
+  const StepMeasurement measured = measure_step(experiment, process, here);
   const Cost cost = cost_of(experiment, process);
-  ComputeTimes times(captures, machine.times);
-  const StepSeconds planned =
-      step_seconds(experiment.plan, experiment.schedule, train, cost, process, times, machine.device);
-  const StepPrediction predicted{.peak = memory.maxima(cost, process, train.batch_size_per_worker).peak,
-                                 .library_workspace_bytes = machine.device.library_workspace_bytes,
-                                 .step_ms = 1e3 * planned.step_s()};
-  return arguments.json ? measurement_json(measured, predicted)
-                        : describe_measurement(experiment, measured, predicted);
+  const int64_t batch_size = train.batch_size_per_worker;
+  ComputeTimes times(captures, device);
+  const StepFigures planned{
+      .peak = memory.maxima(cost, process, batch_size).peak,
+      .library_workspace_bytes = device.library_workspace_bytes,
+      .step_ms = 1e3 * step_seconds(experiment.schedule, cost, process, batch_size, times).step_s()};
+  return arguments.json ? measurement_json(measured, planned)
+                        : describe_measurement(experiment, measured, planned);
 }
 
 /// The checkpoint that a run of this spec would go on from, without an error if it may. Warnings are printed.
@@ -119,9 +126,9 @@ int draw_plan(const PlanFigures& figures, const std::filesystem::path& folder) {
 }
 
 int show_plan(const Experiment& experiment, const PlanArguments& arguments) {
-  const Machine machine = machine_of(arguments.device.value_or(kForecastDevice), experiment.spec.train);
-  const PlanFigures figures =
-      figures_of(experiment, adjusted(machine.device, arguments, experiment.nodes), machine.times);
+  const DeviceProfile device =
+      device_profile(arguments.device.value_or(kForecastDevice), experiment.spec.train.precision);
+  const PlanFigures figures = figures_of(experiment, adjusted(device, arguments, experiment.nodes));
   std::fputs((arguments.json ? to_json(figures) : describe_plan(figures, experiment.spec)).c_str(), stdout);
   return arguments.out.empty() ? 0 : draw_plan(figures, arguments.out);
 }

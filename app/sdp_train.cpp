@@ -144,8 +144,8 @@ int run(int argc, char** argv) {
   plan_app->add_flag("--json", plan.json, "print plan.json");
   plan_app->add_option(
       "--device", plan.device,
-      fmt::format("device to forecast memory and time for: {} ({} if not given), measure (this "
-                  "machine), or a .json file written by doctor --save",
+      fmt::format("device to forecast memory and time for: {}, or a .json file written by doctor --save "
+                  "(default: {}; with --measure this machine)",
                   fmt::join(sdp::known_devices(), ", "), sdp::kForecastDevice));
   CLI::Option* const plan_memory = plan_app->add_option(
       "--memory", plan.memory_gib, "memory of the device in GiB, instead of its actual memory");

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Compares the step times predicted by `plan --device measure` with measured ones; prints a Markdown table.
+"""Compares the step times that plans estimate from a device's profile with measured ones; prints a Markdown table.
 
-    bench/plan_times.py [--rounds N] [--device cpu|cuda]
+    sdp-train doctor --device cpu --save profile.json
+    bench/plan_times.py --profile profile.json [--rounds N] [--device cpu|cuda]
 
 Every case is a process of a run on 8 workers, without the others (`plan --measure`, which replaces their data by zeros),
 with one worker and with four. Cases take turns, round by round; the figures are the minimum over rounds, as other load
@@ -22,11 +23,11 @@ COVERAGES = ("1", "4/8")
 PROCESSES = (8, 2)
 
 
-def measure(config, overrides, coverage, processes, device):
+def measure(config, overrides, coverage, processes, arguments):
     """Predicted and measured milliseconds per step."""
-    settings = [*overrides, "data.path=/none", f"train.device={device}", "subnetwork.workers=8",
+    settings = [*overrides, "data.path=/none", f"train.device={arguments.device}", "subnetwork.workers=8",
                 f"subnetwork.coverage={coverage}"]
-    command = [runs.BINARY, "plan", "--measure", "--json", "--worker", "0", "--nproc", str(processes)]
+    command = [runs.BINARY, "plan", "--measure", "--device", arguments.profile, "--json", "--worker", "0", "--nproc", str(processes)]
     command += ["--config", str(runs.ROOT / "configs" / f"{config}.yaml")]
     command += [word for setting in settings for word in ("--set", setting)]
     result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -35,6 +36,7 @@ def measure(config, overrides, coverage, processes, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", required=True, metavar="FILE", help="rates of `doctor --save`")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
@@ -42,7 +44,7 @@ def main():
     least = {case: (float("inf"), float("inf")) for case in cases}
     for _ in range(arguments.rounds):
         for model, processes, coverage in cases:
-            times = measure(*MODELS[model], coverage, processes, arguments.device)
+            times = measure(*MODELS[model], coverage, processes, arguments)
             case = (model, processes, coverage)
             least[case] = tuple(map(min, least[case], times))
     print("| model | workers per process | C | planned | measured | planned/measured | of C = 1: planned | measured |")

@@ -116,7 +116,7 @@ int main(int argc, char** argv) try {
   if (ranks.rank == 0) {
     const DeviceProfile gpu = device_profile("h100", spec.train.precision);
     const Experiment experiment = make_experiment(spec, /*processes=*/4);
-    std::puts(describe_plan(figures_of(experiment, gpu, estimated_times(gpu)), spec).c_str());
+    std::puts(describe_plan(figures_of(experiment, gpu), spec).c_str());
   }
   StopSignals signals(static_cast<int>(ExitCode::kPreempted));
   const int code = run_rank(spec, ranks, signals, {.resume = Resume::kIfAny});

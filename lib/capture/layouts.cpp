@@ -132,7 +132,7 @@ std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout, const St
   for (const RecordedSegment& segment : record_step(step, whole, 0, /*batch_size=*/1))
     for (const RecordedCall& call : segment.forward.calls) {
       if (call.op.name != "aten::native_batch_norm") continue;
-      const std::vector<int64_t> shape = call.tensor(0).shape(1);  // [1, C, S, S]
+      const std::vector<int64_t>& shape = call.tensor(0).sizes;  // [1, C, S, S]
       fewest = std::min(fewest.value_or(shape[2] * shape[3]), shape[2] * shape[3]);
     }
   return fewest;

@@ -26,13 +26,10 @@ struct BatchSize {
 };
 
 struct RecordedTensor {
-  std::vector<BatchSize> sizes;
+  std::vector<int64_t> sizes;
   c10::ScalarType type = c10::ScalarType::Float;
-  bool is_channels_last = false;
 
-  std::vector<int64_t> shape(double samples) const;
-  double elements(double samples) const;
-  double bytes(double samples) const;
+  double bytes() const;
 };
 
 /// A tensor, a list of tensors, or any other argument as it was (none for an undefined tensor).
@@ -54,10 +51,6 @@ struct RecordedCall {
 
 RecordedTensor shape_of(const at::Tensor& tensor);
 RecordedArgument recorded(const c10::IValue& argument);
-
-/// The call whose sizes are those of `call` for a batch of `batch` samples and those of `larger` for a batch
-/// of twice as many. Throws std::logic_error if the two are not the same call.
-RecordedCall of_any_batch(const RecordedCall& call, const RecordedCall& larger, double batch);
 
 // What an operator computes and moves, from the shapes of a call. The only place that knows operators by
 // name, besides copies_of_call.

@@ -40,15 +40,11 @@ struct Product {
   }
 };
 
-struct RecordedCall;
-
 /// A call of an operator that computes values: one kernel on a CPU.
 struct CapturedCall {
   std::string op;
   std::vector<Product> products;
   BatchSize bytes;  ///< read and written: every argument and result once
-  /// With the shapes of its arguments, to repeat it on a device (measure/call_timer.h).
-  std::shared_ptr<const RecordedCall> recorded = {};
 
   double flops(double samples) const {
     double sum = 0;

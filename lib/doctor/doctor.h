@@ -10,7 +10,7 @@
 #include "doctor/finding.h"
 #include "doctor/machine.h"
 #include "experiment/spec/experiment_spec.h"
-#include "forecast/profile_file.h"
+#include "forecast/device_profile.h"
 
 namespace sdp {
 

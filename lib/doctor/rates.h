@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "forecast/profile_file.h"
+#include "forecast/device_profile.h"
 
 namespace sdp {
 

@@ -45,20 +45,30 @@ int64_t stored_width(const SubnetPlan& plan, int branch, const std::vector<Slot>
   return width;
 }
 
+/// By parameter: bytes of the part that has this width of its branch. `width`: by branch.
+std::vector<int64_t> bytes_of_width(const SubnetPlan& plan, Precision precision,
+                                    const std::vector<int64_t>& width) {
+  std::vector<int64_t> bytes;
+  for (const ParameterLayout& parameter : plan.layout.parameters) {
+    const int64_t elements = plan.is_divided(parameter)
+                                 ? plan.elements_of_width(parameter, width[parameter.branch.value()])
+                                 : parameter.elements();
+    bytes.push_back(elements * bytes_of(element_type(parameter, precision)));
+  }
+  return bytes;
+}
+
+int64_t sum_of(const std::vector<int64_t>& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
+
 /// Bytes of the values that these slots store. Slots with the same units of a parameter share one tensor
 /// (subnet/storage.h).
 int64_t stored_bytes(const SubnetPlan& plan, Precision precision, const std::vector<Slot>& slots) {
   std::vector<int64_t> width;  // by branch: of all distinct parts
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
     width.push_back(stored_width(plan, b, slots));
-  int64_t bytes = 0;
-  for (const ParameterLayout& parameter : plan.layout.parameters) {
-    const int64_t elements = plan.is_divided(parameter)
-                                 ? plan.elements_of_width(parameter, width[parameter.branch.value()])
-                                 : parameter.elements();
-    bytes += elements * bytes_of(element_type(parameter, precision));
-  }
-  return bytes;
+  return sum_of(bytes_of_width(plan, precision, width));
 }
 
 }  // namespace
@@ -67,14 +77,7 @@ std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision,
   std::vector<int64_t> owned;  // by branch: owned width
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
     owned.push_back(plan.owned_width(worker, b));
-  std::vector<int64_t> bytes;
-  for (const ParameterLayout& parameter : plan.layout.parameters) {
-    const int64_t elements = plan.is_divided(parameter)
-                                 ? plan.elements_of_width(parameter, owned[parameter.branch.value()])
-                                 : parameter.elements();
-    bytes.push_back(elements * bytes_of(element_type(parameter, precision)));
-  }
-  return bytes;
+  return bytes_of_width(plan, precision, owned);
 }
 
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process) {
@@ -93,11 +96,8 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))
       owns[unit] = true;
     cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
-    if (!schedule.options.release_gradients) {
-      const std::vector<int64_t> gradients = gradient_bytes(plan, precision, slot.worker);
-      largest_gradient =
-          std::max(largest_gradient, std::accumulate(gradients.begin(), gradients.end(), int64_t{0}));
-    }
+    if (!schedule.options.release_gradients)
+      largest_gradient = std::max(largest_gradient, sum_of(gradient_bytes(plan, precision, slot.worker)));
   }
   for (int unit = 0; unit < static_cast<int>(owns.size()); ++unit)
     if (owns[unit]) cost.units.push_back(unit);

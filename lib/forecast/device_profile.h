@@ -1,8 +1,11 @@
 #pragma once
 
-// The rates and sizes of a machine that a forecast needs.
+// The rates and sizes of a machine that a forecast needs: from data sheets, or measured by `doctor`, whose
+// file `plan --device FILE` reads.
 
 #include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,8 +22,8 @@ inline constexpr int64_t kGpuTileSide = 128;
 /// The source of a profile's rates.
 enum class RatesFrom {
   kDataSheet,     ///< estimated from the device's data sheet
-  kSavedProfile,  ///< measured by `doctor`; the times of operations are estimated from them
-  kThisDevice     ///< measured on this device, as are the times of operations
+  kSavedProfile,  ///< read from a file
+  kThisDevice     ///< measured by this process
 };
 SDP_ENUM_NAMES(RatesFrom, {RatesFrom::kDataSheet, "estimated"}, {RatesFrom::kSavedProfile, "measured rates"},
                {RatesFrom::kThisDevice, "measured"})
@@ -73,9 +76,18 @@ struct DeviceProfile {
 /// "a100", "h100", "h200", "b200": SXM modules, eight to a node. "rtx4090", "a6000", "l40s": PCIe cards.
 std::vector<std::string> known_devices();
 
-/// An estimate from the device's data sheet. For an unknown name throws UsageError, which lists the known
-/// devices.
-DeviceProfile device_profile(std::string_view name, Precision precision);
+/// The known device of this name, estimated from its data sheet, or for FILE.json the profile in the file,
+/// for a run in this precision. Throws UsageError, which lists the known devices or gives what is wrong with
+/// the file.
+DeviceProfile device_profile(const std::string& name, Precision precision);
+
+/// The profile of one device in each precision.
+using DeviceProfiles = std::map<Precision, DeviceProfile>;
+nlohmann::ordered_json to_json(const DeviceProfiles& profiles);
+/// Throws nlohmann::json::exception if a field is missing or has the wrong type.
+DeviceProfiles profiles_of(const nlohmann::ordered_json& json);
+/// The text of the file: the version of its format, and the profiles.
+std::string profile_text(const DeviceProfiles& profiles);
 
 /// The data sheet's rate of matrix products in this precision; nullopt for a GPU that is not one of the known
 /// modules. `gpu_name`: contains the name reported by the driver, such as "NVIDIA H100 80GB HBM3".

@@ -8,10 +8,7 @@
 
 #include "experiment/spec/resume.h"
 #include "experiment/step_limits.h"
-#include "forecast/accounting.h"
-#include "forecast/collectives.h"
-#include "forecast/fsdp.h"
-#include "forecast/step_time.h"
+#include "forecast/peak.h"
 
 namespace sdp {
 namespace {
@@ -20,7 +17,6 @@ namespace {
 struct Machine {
   const Experiment& experiment;
   const DeviceProfile& device;
-  const CallTimes& times;
 };
 
 /// A plan on its nodes, and its steps without and with activation checkpointing.
@@ -51,6 +47,8 @@ struct EngineMethod {
   const SubnetPlan& plan() const { return division.plan; }
   StepCaptures& captures() const { return division.captures.at(spec.train.checkpoint_activations ? 1 : 0); }
   int64_t batch_size() const { return spec.train.batch_size_per_worker; }
+  /// Micro-batches per step that a process computes, over all its slots.
+  int64_t micro_batches() const { return spec.train.accumulate_steps * placement.slots_per_process(); }
   StepMemory memory_on(const DeviceProfile& device) const {
     return {schedule, captures(), device.convolution_workspace_bytes};
   }
@@ -101,13 +99,9 @@ EngineMethod baseline(const std::string& name, const std::string& file, Division
   return {name, dense, std::move(spec), experiment.schedule.placement, "configs/regime/" + file};
 }
 
-/// Micro-batches per step that a process computes, over all its slots.
-double micro_batches(const EngineMethod& method) {
-  return static_cast<double>(method.spec.train.accumulate_steps * method.placement.slots_per_process());
-}
-
 /// Memory, traffic and time of a process's step.
 struct ProcessStep {
+  Cost cost;
   MemoryByKind peak;
   int64_t most_activations = 0;
   int64_t bytes_sent = 0;
@@ -142,50 +136,37 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const EngineMethod& metho
   if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, buckets, nodes, device);
 }
 
-/// The step of each process. `costs`: of the processes to examine, or of all.
-std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
-                                  const Machine& machine) {
+/// The step of each process to examine.
+std::vector<ProcessStep> steps_of(const EngineMethod& method, const Machine& machine) {
   const StepMemory memory = method.memory_on(machine.device);
-  ComputeTimes times(method.captures(), machine.times);
+  ComputeTimes times(method.captures(), machine.device);
   const NodeMap& nodes = method.division.nodes;
   std::vector<int64_t> between(nodes.node_of.size(), 0);
   if (nodes.nodes() > 1) between = sent_between_nodes(method.schedule, nodes);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < method.different_processes(); ++process) {
-    const Cost& cost = costs[process];
+    const Cost cost = cost_of(method.plan(), method.schedule, method.spec.optimizer, process);
     const StepMaxima maxima = memory.maxima(cost, process, method.batch_size());
-    ProcessStep step{.peak = maxima.peak,
+    ProcessStep step{.cost = cost,
+                     .peak = maxima.peak,
                      .most_activations = maxima.activations,
                      .bytes_sent = cost.bytes_sent_per_step(),
-                     .seconds = step_seconds(method.plan(), method.schedule, method.spec.train, cost, process,
-                                             times, machine.device)};
+                     .seconds = step_seconds(method.schedule, cost, process, method.batch_size(), times)};
     if (method.regime_file.empty()) {
       add_engine_exchange(step.seconds, cost, between[process], method.schedule, machine.device);
     } else {
       // Collectives of whole buckets overlap the backward pass regardless of the engine's settings.
-      step.seconds.alongside.backward_s = step.seconds.compute.backward_s / micro_batches(method) *
+      step.seconds.alongside.backward_s = step.seconds.compute.backward_s /
+                                          static_cast<double>(method.micro_batches()) *
                                           static_cast<double>(method.schedule.reductions_per_step());
       add_rings(step.seconds, cost, method, machine.device);
     }
-    steps.push_back(step);
+    steps.push_back(std::move(step));
   }
   return steps;
 }
 
-/// Includes a process's times. Each time of the forecast is that of the process that is slowest in it.
-void add_times(StepForecast& forecast, const ProcessStep& step) {
-  const auto keep_largest = [](double& of_method, double seconds) {
-    of_method = std::max(of_method, 1e3 * seconds);
-  };
-  keep_largest(forecast.compute_ms, step.seconds.compute.total_s());
-  keep_largest(forecast.exchange_ms, step.seconds.exchange_s());
-  keep_largest(forecast.waiting_ms, step.seconds.waiting_s());
-  if (1e3 * step.seconds.step_s() > forecast.step_ms) forecast.slowest = step.seconds;
-  keep_largest(forecast.step_ms, step.seconds.step_s());
-  forecast.bytes_sent = std::max(forecast.bytes_sent, step.bytes_sent);
-}
-
-/// A forecast without its largest batch.
+/// A forecast without its largest batch. Each time is that of the process that is slowest in it.
 StepForecast forecast_steps(const std::string& name, double flops_share,
                             const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
   const auto largest = std::max_element(
@@ -197,14 +178,24 @@ StepForecast forecast_steps(const std::string& name, double flops_share,
                         .most_activations = largest->most_activations,
                         .flops_share = flops_share,
                         .fits = largest->peak.total() <= device.tensor_bytes()};
-  for (const ProcessStep& step : steps)
-    add_times(forecast, step);
+  const auto keep_largest = [](double& of_method, double seconds) {
+    of_method = std::max(of_method, 1e3 * seconds);
+  };
+  for (const ProcessStep& step : steps) {
+    const StepSeconds& seconds = step.seconds;
+    keep_largest(forecast.compute_ms, seconds.compute.total_s());
+    keep_largest(forecast.exchange_ms, seconds.exchange_s());
+    keep_largest(forecast.waiting_ms, seconds.waiting_s());
+    if (1e3 * seconds.step_s() > forecast.step_ms) forecast.slowest = seconds;
+    keep_largest(forecast.step_ms, seconds.step_s());
+    forecast.bytes_sent = std::max(forecast.bytes_sent, step.bytes_sent);
+  }
   return forecast;
 }
 
-/// The forecast of a method. `steps`: from steps_of(method, costs, ..).
-StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>& costs,
-                             const std::vector<ProcessStep>& steps, const Machine& machine) {
+/// The forecast of a method. `steps`: steps_of(method, machine).
+StepForecast forecast_engine(const EngineMethod& method, const std::vector<ProcessStep>& steps,
+                             const Machine& machine) {
   const DeviceProfile& device = machine.device;
   StepForecast forecast = forecast_steps(method.name, flops_share(method.plan()), steps, device);
   ExperimentSpec present = machine.experiment.spec;
@@ -215,15 +206,12 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Cost>
   forecast.regime_file = method.regime_file;
   forecast.coverage = method.plan().coverage();
   forecast.largest_batch = method.memory_on(device).largest_batch(
-      costs[forecast.peak_process], forecast.peak_process, device.tensor_bytes());
+      steps[forecast.peak_process].cost, forecast.peak_process, device.tensor_bytes());
   return forecast;
 }
 
 StepForecast forecast_engine(const EngineMethod& method, const Machine& machine) {
-  std::vector<Cost> costs;
-  for (int process = 0; process < method.different_processes(); ++process)
-    costs.push_back(cost_of(method.plan(), method.schedule, method.spec.optimizer, process));
-  return forecast_engine(method, costs, steps_of(method, costs, machine), machine);
+  return forecast_engine(method, steps_of(method, machine), machine);
 }
 
 /// Adds the best form of the methods with the same samples in micro-batches of at most `most`: the largest
@@ -289,14 +277,16 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
                         .activations = memory.maxima(cost, 0, batch_size).activations,
                         .buckets = bytes.reduce_buffer};
   };
-  const auto times = static_cast<int64_t>(micro_batches(ddp));
+  const int64_t times = ddp.micro_batches();
   const int64_t forward = times * bytes.gather_sent;
   const int64_t backward = times * (bytes.gather_sent + bytes.reduce_sent);
-  const MemoryByKind peak = peak_at(ddp.spec.train.batch_size_per_worker);
-  ProcessStep step{
-      .peak = peak, .most_activations = peak.activations, .bytes_sent = forward + backward, .seconds = {}};
-  ComputeTimes compute_times(ddp.captures(), machine.times);
-  step.seconds = step_seconds(ddp.plan(), ddp.schedule, ddp.spec.train, cost, 0, compute_times, device);
+  const MemoryByKind peak = peak_at(ddp.batch_size());
+  ComputeTimes compute_times(ddp.captures(), device);
+  ProcessStep step{.cost = cost,
+                   .peak = peak,
+                   .most_activations = peak.activations,
+                   .bytes_sent = forward + backward,
+                   .seconds = step_seconds(ddp.schedule, cost, 0, ddp.batch_size(), compute_times)};
   // Shares are updated, gathered values are copied out, and gradients are packed to be reduced.
   const int64_t touched = 2 * (bytes.optimizer + bytes.gradients) + 2 * (forward + backward);
   step.seconds.update_s = static_cast<double>(touched) / device.memory_bytes_per_s;
@@ -334,26 +324,23 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
 
 }  // namespace
 
-StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
-                           const DeviceProfile& device, const CallTimes& times) {
+StepForecast forecast_plan(const Experiment& experiment, const DeviceProfile& device) {
   Division division = division_of(experiment.spec, device, experiment.plan, experiment.nodes);
   const EngineMethod own{"this plan", division, experiment.spec, experiment.schedule.placement};
-  return forecast_steps(own.name, flops_share(own.plan()), steps_of(own, costs, {experiment, device, times}),
-                        device);
+  return forecast_steps(own.name, flops_share(own.plan()), steps_of(own, {experiment, device}), device);
 }
 
-Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
-                     const DeviceProfile& device, const CallTimes& times) {
+Forecast forecast_of(const Experiment& experiment, const DeviceProfile& device) {
   const auto& [spec, plan, schedule, nodes] = experiment;
   const Placement& placement = schedule.placement;
-  const Machine machine{experiment, device, times};
+  const Machine machine{experiment, device};
   Division division = division_of(spec, device, plan, nodes);
   const EngineMethod own{"this plan", division, spec, placement};
-  const std::vector<ProcessStep> own_steps = steps_of(own, costs, machine);
+  const std::vector<ProcessStep> own_steps = steps_of(own, machine);
   Forecast forecast{
       .device = device,
       .per_process = {},
-      .plan = forecast_engine(own, costs, own_steps, machine),
+      .plan = forecast_engine(own, own_steps, machine),
       .run = {},
       .others = {},
       .model_parallel = model_parallel_traffic(plan.layout, spec.train.precision,

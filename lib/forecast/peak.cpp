@@ -1,31 +1,55 @@
 #include "forecast/peak.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
 
 #include "experiment/step_limits.h"
 #include "subnet/exchange.h"
+#include "subnet/storage.h"
 
 namespace sdp {
-namespace {
+
+/// Sizes of a bucket's tensors on a process, in bytes.
+struct StepMemory::BucketSizes {
+  std::array<Volume, kExchangeKinds.size()> buffers = {};  ///< by ExchangeKind
+  int64_t own = 0;            ///< the process's share of averaged gradients; the same size again while summed
+  int64_t accumulator = 0;    ///< buffer in which gradients are accumulated, if they are
+  int64_t strided = 0;        ///< strided gradients, which are copied once more when packed
+  int64_t full_gradient = 0;  ///< averaged gradients without shard, if any are exchanged
+  int64_t updated = 0;        ///< copy in which values are updated, if they are not updated in place
+  int64_t unpacked = 0;       ///< new values of non-contiguous segments, which are assembled before unpacking
+  bool is_alone = false;      ///< no gradients are exchanged (BucketElements::is_alone)
+  bool begins_sum = false;    ///< what this process contributes becomes the sum (BucketElements::begins_sum)
+  bool keeps_gradients = false;  ///< they are applied in place (subnet/storage.h): there is no own
+
+  /// Whether the buffer in which gradients are accumulated becomes the averaged gradient.
+  bool moves_accumulator() const { return is_alone && accumulator > 0; }
+  const Volume& of(ExchangeKind kind) const { return buffers[static_cast<size_t>(kind)]; }
+};
 
 /// One step of the engine on one process, with sizes instead of tensors.
-class StepSimulation {
+class StepMemory::Simulation {
  public:
-  StepSimulation(const StepSizes& sizes, const Cost& cost, int process);
+  Simulation(const StepMemory& memory, const Cost& cost, int process);
   /// Maxima over a step with this batch size per worker. Simulates a copy: this object stays at the start.
   StepMaxima maxima(int64_t batch_size) const {
-    StepSimulation step = *this;
+    Simulation step = *this;
     step.batch_size_ = static_cast<double>(batch_size);
     step.run();
     return {.peak = step.peak_, .activations = step.most_activations_};
   }
 
  private:
-  void run();
+  /// What a slot's forward and backward pass allocate.
+  struct SlotSizes {
+    std::vector<int64_t> gradients;  ///< by parameter: bytes of the gradient of the part that the worker owns
+    StepCapture capture;
+  };
 
+  void run();
   void forward(const SlotSizes& slot);
   void backward(const SlotSizes& slot);
   void play(const SlotSizes& slot, const std::vector<CaptureEvent>& events, int first_parameter);
@@ -45,8 +69,7 @@ class StepSimulation {
     most_activations_ = std::max(most_activations_, now_.activations);
   }
 
-  const StepSizes& sizes_;
-  const SubnetPlan& plan_;
+  const StepMemory& memory_;
   const Schedule& schedule_;
   double batch_size_ = 1;
   std::vector<SlotSizes> slots_;
@@ -60,25 +83,27 @@ class StepSimulation {
   int64_t most_activations_ = 0;
 };
 
-StepSimulation::StepSimulation(const StepSizes& sizes, const Cost& cost, int process)
-    : sizes_(sizes),
-      plan_(sizes.plan()),
-      schedule_(sizes.schedule()),
-      buckets_(sizes.buckets_on(process)),
-      standing_(plan_.layout.parameters.size(), 0),
-      accumulated_(buckets_.size(), 0),
-      order_(sizes.index()) {
+StepMemory::Simulation::Simulation(const StepMemory& memory, const Cost& cost, int process)
+    : memory_(memory),
+      schedule_(memory.schedule_),
+      standing_(memory.plan_.layout.parameters.size(), 0),
+      accumulated_(schedule_.buckets.size(), 0),
+      order_(memory.index_) {
   now_.weights = cost.parameter_bytes;
   now_.optimizer = cost.optimizer_bytes;
-  for (const BucketSizes& bucket : buckets_) {
+  const std::vector<Slot> slots = schedule_.placement.slots_of(process);
+  const std::vector<char> scattered = scattered_parameters(memory.plan_, slots);
+  for (size_t b = 0; b < schedule_.buckets.size(); ++b) {
+    const BucketSizes& bucket = buckets_.emplace_back(memory.sizes_of(b, process, scattered));
     unreduced_.push_back(bucket.own);
     now_.buckets += bucket.updated;  // by the previous step, until they are gathered
   }
-  for (const Slot& slot : schedule_.placement.slots_of(process))
-    slots_.push_back(sizes.slot_of(slot.worker));
+  for (const Slot& slot : slots)
+    slots_.push_back({gradient_bytes(memory.plan_, schedule_.options.precision, slot.worker),
+                      memory.captures_.of(slot.worker)});
 }
 
-void StepSimulation::run() {
+void StepMemory::Simulation::run() {
   run(order_.begin_gathering());
   // Micro-batches between the first and the last need no more memory than these two.
   const int64_t micro_batches = std::min<int64_t>(schedule_.options.accumulate_steps, 2);
@@ -99,14 +124,14 @@ void StepSimulation::run() {
   update();
 }
 
-std::vector<int> StepSimulation::owned_parameters(const SlotSizes& slot) {
+std::vector<int> StepMemory::Simulation::owned_parameters(const SlotSizes& slot) {
   std::vector<int> owned;
   for (size_t p = 0; p < slot.gradients.size(); ++p)
     if (slot.gradients[p] > 0) owned.push_back(static_cast<int>(p));
   return owned;
 }
 
-void StepSimulation::run(const ExchangeEvents& events) {
+void StepMemory::Simulation::run(const ExchangeEvents& events) {
   for (const ExchangeEvent& event : events) {
     if (event.what == ExchangeEvent::What::kBegin)
       begin_exchange(event.kind, event.bucket);
@@ -115,7 +140,7 @@ void StepSimulation::run(const ExchangeEvents& events) {
   }
 }
 
-void StepSimulation::begin_exchange(ExchangeKind kind, int bucket) {
+void StepMemory::Simulation::begin_exchange(ExchangeKind kind, int bucket) {
   const BucketSizes& sizes = buckets_[static_cast<size_t>(bucket)];
   now_.buckets += sizes.of(kind).sent + sizes.of(kind).received;
   if (kind == ExchangeKind::kReduceGradients) {
@@ -131,12 +156,12 @@ void StepSimulation::begin_exchange(ExchangeKind kind, int bucket) {
   release_gradients(bucket);
 }
 
-void StepSimulation::release_gradients(int bucket) {
-  for (int parameter : sizes_.index().parameters_of[static_cast<size_t>(bucket)].first_of)
+void StepMemory::Simulation::release_gradients(int bucket) {
+  for (int parameter : memory_.index_.parameters_of[static_cast<size_t>(bucket)].first_of)
     now_.gradients -= std::exchange(standing_[parameter], 0);
 }
 
-void StepSimulation::end_exchange(ExchangeKind kind, int bucket) {
+void StepMemory::Simulation::end_exchange(ExchangeKind kind, int bucket) {
   const BucketSizes& sizes = buckets_[static_cast<size_t>(bucket)];
   const Volume& buffers = sizes.of(kind);
   switch (kind) {
@@ -158,7 +183,7 @@ void StepSimulation::end_exchange(ExchangeKind kind, int bucket) {
   }
 }
 
-void StepSimulation::forward(const SlotSizes& slot) {
+void StepMemory::Simulation::forward(const SlotSizes& slot) {
   const auto& segments = slot.capture.segments;
   for (size_t s = 0; s < segments.size(); ++s) {
     if (s + 1 < segments.size()) run(order_.reach(static_cast<int>(s) - 1));  // not the loss
@@ -166,18 +191,18 @@ void StepSimulation::forward(const SlotSizes& slot) {
   }
 }
 
-void StepSimulation::backward(const SlotSizes& slot) {
+void StepMemory::Simulation::backward(const SlotSizes& slot) {
   for (auto segment = slot.capture.segments.rbegin(); segment != slot.capture.segments.rend(); ++segment)
     play(slot, (*segment)->backward.events, segment->first_parameter);
 }
 
-void StepSimulation::play(const SlotSizes& slot, const std::vector<CaptureEvent>& events,
-                          int first_parameter) {
+void StepMemory::Simulation::play(const SlotSizes& slot, const std::vector<CaptureEvent>& events,
+                                  int first_parameter) {
   using What = CaptureEvent::What;
   for (const CaptureEvent& event : events) {
     int64_t bytes = std::llround(slot.capture.bytes_of(event, batch_size_));
-    if (event.what == What::kConvolution && sizes_.convolution_workspace_bytes() > 0)
-      bytes = sizes_.convolution_workspace_bytes();
+    if (event.what == What::kConvolution && memory_.convolution_workspace_bytes_ > 0)
+      bytes = memory_.convolution_workspace_bytes_;
     now_.activations += bytes;
     if (event.what == What::kGradient) {
       const int parameter = first_parameter + event.parameter;
@@ -191,10 +216,10 @@ void StepSimulation::play(const SlotSizes& slot, const std::vector<CaptureEvent>
   }
 }
 
-void StepSimulation::gradient_came(int parameter) {
+void StepMemory::Simulation::gradient_came(int parameter) {
   if (!schedule_.options.release_gradients) return;
   const ExchangeEvents events = order_.gradient_came(parameter);
-  for (int bucket : sizes_.index().buckets_of[static_cast<size_t>(parameter)])
+  for (int bucket : memory_.index_.buckets_of[static_cast<size_t>(parameter)])
     accumulate_in(bucket);
   record();
   if (schedule_.accumulates()) now_.gradients -= std::exchange(standing_[parameter], 0);
@@ -202,14 +227,14 @@ void StepSimulation::gradient_came(int parameter) {
 }
 
 /// Allocates the bucket's accumulation buffer, if it has one.
-void StepSimulation::accumulate_in(int bucket) {
+void StepMemory::Simulation::accumulate_in(int bucket) {
   const auto b = static_cast<size_t>(bucket);
   now_.gradients += buckets_[b].accumulator - accumulated_[b];
   accumulated_[b] = buckets_[b].accumulator;
 }
 
 /// What this process contributes can become the sum of the first reduction.
-void StepSimulation::end_reduction(int bucket) {
+void StepMemory::Simulation::end_reduction(int bucket) {
   const BucketSizes& sizes = buckets_[static_cast<size_t>(bucket)];
   const int64_t sum = std::exchange(unreduced_[static_cast<size_t>(bucket)], 0);
   const bool becomes_sum = sizes.begins_sum && sum > 0;
@@ -225,7 +250,7 @@ void StepSimulation::end_reduction(int bucket) {
   if (becomes_sum) now_.gradients += sum;
 }
 
-void StepSimulation::update() {
+void StepMemory::Simulation::update() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const BucketSizes& bucket = buckets_[b];
     now_.buckets += bucket.updated;
@@ -235,14 +260,65 @@ void StepSimulation::update() {
   }
 }
 
-}  // namespace
+StepMemory::StepMemory(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes)
+    : plan_(captures.plan()),
+      schedule_(schedule),
+      captures_(captures),
+      convolution_workspace_bytes_(convolution_workspace_bytes),
+      index_(index_buckets(plan_.layout, schedule)) {
+  // As on a process that has several units of each branch.
+  std::vector<bool> is_strided;  // by parameter
+  for (const ParameterLayout& parameter : plan_.layout.parameters)
+    is_strided.push_back(!is_contiguous(parameter, plan_.units_of(parameter).size()));
+  for (const Bucket& bucket : schedule.buckets) {
+    std::vector<int64_t>& strided_of_segment = strided_elements_of_.emplace_back();
+    for (const Segment& segment : bucket.segments) {
+      int64_t strided = 0;
+      for (const Piece& piece : segment.pieces)
+        if (is_strided[piece.parameter]) strided += piece.elements;
+      strided_of_segment.push_back(strided);
+    }
+  }
+}
+
+StepMemory::BucketSizes StepMemory::sizes_of(size_t index, int process,
+                                             const std::vector<char>& scattered) const {
+  const Bucket& bucket = schedule_.buckets[index];
+  const Precision precision = schedule_.options.precision;
+  const int64_t sum_bytes = bytes_of(sum_type(precision));
+  const int64_t type_bytes = bytes_of(bucket.type);
+  const BucketElements elements = elements_on(schedule_, static_cast<int>(index), process);
+  const bool is_in_place = updates_in_place(schedule_, static_cast<int>(index), process, scattered);
+  BucketSizes sizes{.own = elements.share * sum_bytes,
+                    .is_alone = elements.is_alone,
+                    .begins_sum = elements.begins_sum,
+                    .keeps_gradients = is_in_place && elements.has_one_summand};
+  if (sizes.keeps_gradients) sizes.own = 0;
+  for (ExchangeKind kind : kExchangeKinds) {
+    const int64_t wire_bytes = bytes_of(Exchange(schedule_, static_cast<int>(index), kind).type());
+    sizes.buffers[static_cast<size_t>(kind)] = {.sent = elements.of(kind).sent * wire_bytes,
+                                                .received = elements.of(kind).received * wire_bytes};
+  }
+  for (size_t s = 0; s < bucket.segments.size(); ++s) {
+    const Segment& segment = bucket.segments[s];
+    const int64_t strided = strided_elements_of_[index][s];
+    if (strided == 0 || !segment.is_read_by(process)) continue;
+    sizes.unpacked += segment.elements * type_bytes;
+    if (segment.is_held_by(process) && !schedule_.accumulates()) sizes.strided += strided * type_bytes;
+  }
+  if (schedule_.accumulates()) sizes.accumulator = elements.held * sum_bytes;
+  if (!schedule_.options.shard && !elements.is_alone) sizes.full_gradient = elements.held * type_bytes;
+  if (!has_master_values(bucket.type, precision) && !is_in_place)
+    sizes.updated = elements.updated * sum_bytes;
+  return sizes;
+}
 
 StepMaxima StepMemory::maxima(const Cost& cost, int process, int64_t batch_size) const {
-  return StepSimulation(sizes_, cost, process).maxima(batch_size);
+  return Simulation(*this, cost, process).maxima(batch_size);
 }
 
 int64_t StepMemory::largest_batch(const Cost& cost, int process, int64_t memory_bytes) const {
-  const StepSimulation step(sizes_, cost, process);
+  const Simulation step(*this, cost, process);
   return sdp::largest_batch([&](int64_t batch) { return step.maxima(batch).peak.total() <= memory_bytes; });
 }
 

@@ -5,9 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
+#include "capture/step_captures.h"
 #include "forecast/accounting.h"
-#include "forecast/step_sizes.h"
 #include "memory/kinds.h"
 #include "subnet/schedule.h"
 
@@ -25,18 +26,26 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 
 /// Memory of a step on the processes of a schedule. Schedule and captures, which are of the same plan, must
 /// outlive it. `cost` is the cost of the same process (cost_of). `convolution_workspace_bytes`: of the device
-/// (DeviceProfile), which counts as activations.
+/// (DeviceProfile), which counts as activations; 0 if that is not known.
 class StepMemory {
  public:
-  StepMemory(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes)
-      : sizes_(schedule, captures, convolution_workspace_bytes) {}
+  StepMemory(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes);
 
   StepMaxima maxima(const Cost& cost, int process, int64_t batch_size) const;
   /// Largest batch size per worker whose step's peak is at most `memory_bytes`.
   int64_t largest_batch(const Cost& cost, int process, int64_t memory_bytes) const;
 
  private:
-  StepSizes sizes_;
+  struct BucketSizes;
+  class Simulation;
+  BucketSizes sizes_of(size_t bucket, int process, const std::vector<char>& scattered) const;
+
+  const SubnetPlan& plan_;
+  const Schedule& schedule_;
+  StepCaptures& captures_;
+  const int64_t convolution_workspace_bytes_;
+  const BucketIndex index_;
+  std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: in strided pieces
 };
 
 /// Peak of a process of the experiment, without a device's convolution workspace.

@@ -1,6 +1,8 @@
 #include "forecast/step_time.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 #include "subnet/exchange.h"
 #include "subnet/storage.h"
@@ -8,46 +10,79 @@
 namespace sdp {
 namespace {
 
-/// A bucket is packed, sent, summed, divided, updated, packed, sent and unpacked, with one launch each.
-constexpr double kLaunchesPerBucket = 8;
-/// Where pieces are copied separately, each is copied four times (into its gradient's place, packed,
-/// published, unpacked), and each time one copy and three tensor views are dispatched.
-constexpr double kLaunchesPerPiece = 16;
-
-/// Where other pieces are copied together, a strided one is copied separately into its gradient's place and
-/// when it is unpacked.
-constexpr double kLaunchesPerStridedPiece = 2;
-
-/// Whether the piece is strided on a process that holds several units of its parameter.
-bool is_strided(const SubnetPlan& plan, const Piece& piece) {
-  return !is_contiguous(plan.layout.parameters[piece.parameter], /*units=*/2);
-}
-
 /// Launches of the update and of the copies around it. Pieces are cut at the boundaries between the holders'
 /// shares.
 double update_launches(const SubnetPlan& plan, const Schedule& schedule, int process, bool is_gpu) {
+  // A bucket is packed, sent, summed, divided, updated, packed, sent and unpacked, with one launch each.
+  constexpr double kPerBucket = 8;
+  // Where pieces are copied separately, each is copied four times (into its gradient's place, packed,
+  // published, unpacked), and each time one copy and three tensor views are dispatched.
+  constexpr double kPerPiece = 16;
+  // Where other pieces are copied together, a strided one is copied separately into its gradient's place and
+  // when it is unpacked.
+  constexpr double kPerStridedPiece = 2;
+  const auto is_strided = [&](const Piece& piece) {  // where a process holds several units of its parameter
+    return !is_contiguous(plan.layout.parameters[piece.parameter], /*units=*/2);
+  };
   double launches = 0;
   for (const Bucket& bucket : schedule.buckets) {
-    launches += kLaunchesPerBucket;
+    launches += kPerBucket;
     for (const Segment& segment : bucket.segments) {
       if (!segment.is_held_by(process)) continue;
-      if (!is_gpu)
-        launches += kLaunchesPerPiece * static_cast<double>(segment.pieces.size() + segment.holders.size());
-      else
-        launches +=
-            kLaunchesPerStridedPiece *
-            static_cast<double>(std::count_if(segment.pieces.begin(), segment.pieces.end(),
-                                              [&](const Piece& piece) { return is_strided(plan, piece); }));
+      const auto& pieces = segment.pieces;
+      launches += is_gpu ? kPerStridedPiece *
+                               static_cast<double>(std::count_if(pieces.begin(), pieces.end(), is_strided))
+                         : kPerPiece * static_cast<double>(pieces.size() + segment.holders.size());
     }
   }
   return launches;
 }
 
-int64_t micro_batches(const Schedule& schedule) {
-  return schedule.options.accumulate_steps * schedule.placement.slots_per_process();
+}  // namespace
+
+double product_s(const DeviceProfile& device, double m, double k, double n, double count) {
+  const auto side = static_cast<double>(device.tile_side);
+  const double rows = std::ceil(m / side);
+  const double columns = std::ceil(n / side);
+  // Below about a thousand terms, dividing the sum does not pay off.
+  constexpr double kFewestTerms = 1024;
+  const double parts = rows * columns * count * std::max(1.0, std::floor(k / kFewestTerms));
+  const double busy = std::min(1.0, parts / static_cast<double>(device.tiles_at_once));
+  return 2 * rows * side * columns * side * k * count / (device.flops_per_s * busy);
 }
 
-}  // namespace
+double call_s(const DeviceProfile& device, const CapturedCall& call, double samples) {
+  double products_s = 0;
+  for (const Product& p : call.products)
+    products_s += p.computed *
+                  product_s(device, p.m.of(samples), p.k.of(samples), p.n.of(samples), p.count.of(samples));
+  return device.launch_s + std::max(products_s, call.bytes.of(samples) / device.memory_bytes_per_s);
+}
+
+ComputeTime ComputeTimes::of(int worker, int64_t samples) {
+  const auto seconds_of = [&](const PassCapture& pass, double at_once) {
+    double seconds = 0;
+    for (const CapturedCall& call : pass.calls)
+      seconds += call_s(device_, call, at_once);
+    return seconds;
+  };
+  const StepCapture capture = captures_.of(worker);
+  ComputeTime time;
+  for (size_t s = 0; s < capture.segments.size(); ++s) {
+    const PlacedSegment& segment = capture.segments[s];
+    const auto [found, is_new] = of_segment_.try_emplace({segment.capture, samples});
+    if (is_new) {
+      const auto all = static_cast<double>(samples);
+      // A language model's loss is computed for some rows after others.
+      const bool is_loss = s + 1 == capture.segments.size();
+      const double at_once = is_loss ? std::min(all, capture.samples_at_once) : all;
+      found->second = {.forward_s = all / at_once * seconds_of(segment->forward, at_once),
+                       .backward_s = seconds_of(segment->backward, all)};
+    }
+    time += found->second;
+  }
+  return time;
+}
 
 double StepSeconds::waiting_s() const {
   return std::max(0.0, exchange_forward_s - alongside.forward_s) +
@@ -58,29 +93,41 @@ double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost) {
   const auto gradients_sent = static_cast<double>(cost.reduce_bytes_per_step);
   const auto values_sent = static_cast<double>(cost.gather_bytes_per_step);
   const auto share = static_cast<double>(cost.averaged_gradient_bytes);
+  const int64_t micro_batches = schedule.options.accumulate_steps * schedule.placement.slots_per_process();
   const double updated = 2 * static_cast<double>(cost.optimizer_bytes) + 2 * share;
   const double copied =
       4 * gradients_sent + 5 * values_sent + 8 * share - static_cast<double>(cost.spared_bytes);
-  const double added =
-      3 * static_cast<double>(cost.accumulation_bytes) * static_cast<double>(micro_batches(schedule));
+  const double added = 3 * static_cast<double>(cost.accumulation_bytes) * static_cast<double>(micro_batches);
   return updated + copied + added;
 }
 
-StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
-                         const Cost& cost, int process, ComputeTimes& times, const DeviceProfile& device) {
+StepSeconds step_seconds(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size,
+                         ComputeTimes& times) {
   StepSeconds step;
   const auto repeats = static_cast<double>(schedule.options.accumulate_steps);
   const std::vector<Slot> slots = schedule.placement.slots_of(process);
   for (size_t s = 0; s < slots.size(); ++s) {
-    const ComputeTime once = times.of(slots[s].worker, train.batch_size_per_worker);
+    const ComputeTime once = times.of(slots[s].worker, batch_size);
     step.compute += {.forward_s = repeats * once.forward_s, .backward_s = repeats * once.backward_s};
     if (s == 0) step.alongside.forward_s = once.forward_s;
     if (s + 1 == slots.size() && schedule.options.release_gradients)
       step.alongside.backward_s = static_cast<double>(schedule.reductions_per_step()) * once.backward_s;
   }
+  const DeviceProfile& device = times.device();
   step.update_s = updated_and_copied_bytes(schedule, cost) / device.memory_bytes_per_s +
-                  update_launches(plan, schedule, process, device.is_gpu) * device.launch_s;
+                  update_launches(times.plan(), schedule, process, device.is_gpu) * device.launch_s;
   return step;
+}
+
+double ring_s(int64_t bytes_sent_by_each, int64_t passes, const NodeMap& nodes, const DeviceProfile& device) {
+  const auto bytes = static_cast<double>(bytes_sent_by_each);
+  // The last node has the fewest adapters and limits the ring.
+  const auto adapters = static_cast<double>(nodes.processes_in(nodes.nodes() - 1).size());
+  const double between_s = nodes.nodes() > 1 ? bytes / (adapters * device.between_bytes_per_s) : 0;
+  // With one process per node, nothing is sent within a node.
+  const double inside_s = nodes.processes_per_node > 1 ? bytes / device.inside_bytes_per_s : 0;
+  const auto steps = static_cast<double>(passes) * static_cast<double>(nodes.node_of.size() - 1);
+  return std::max(inside_s, between_s) + steps * device.latency_s.value_or(0);
 }
 
 }  // namespace sdp

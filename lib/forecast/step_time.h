@@ -1,14 +1,72 @@
 #pragma once
 
-// The time of one process's step: computation (forecast/compute_time.h), copies and update, and the part of
-// the exchange that computation does not hide.
+// The time of one process's step: the operators that the forward and backward passes call
+// (capture/step_captures.h), the update with its copies, and the part of the exchange that computation does
+// not hide.
+//
+//   call        = launch + max(FLOPs / product rate, bytes moved / memory rate)
+//   micro-batch = sum over the calls of a worker's step, forward and backward
+//
+// The recomputation of what frozen parts do not save, and of whole branches with activation checkpointing, is
+// among the calls. Several workers of a process run one after another.
+//
+// The product rate is lower where matrix units are not filled. A GPU computes the result in tiles of about
+// 128 x 128 elements: a narrow result leaves a part of a tile idle (tile quantization), and a result of few
+// tiles leaves some of the multiprocessors idle, unless the product can be divided along its inner dimension
+// (split-K); see NVIDIA, "Matrix Multiplication Background User's Guide".
 
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "capture/step_captures.h"
 #include "forecast/accounting.h"
-#include "forecast/compute_time.h"
 #include "forecast/device_profile.h"
+#include "subnet/nodes.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
+
+/// Seconds of `count` products [m, k] x [k, n] in one kernel, without its launch.
+double product_s(const DeviceProfile& device, double m, double k, double n, double count = 1);
+
+/// Seconds of a call for a batch of `samples`, by the formula above.
+double call_s(const DeviceProfile& device, const CapturedCall& call, double samples);
+
+struct ComputeTime {
+  double forward_s = 0;
+  double backward_s = 0;
+
+  double total_s() const { return forward_s + backward_s; }
+  ComputeTime& operator+=(const ComputeTime& other) {
+    forward_s += other.forward_s;
+    backward_s += other.backward_s;
+    return *this;
+  }
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("forward_s", &ComputeTime::forward_s);
+    field("backward_s", &ComputeTime::backward_s);
+  }
+};
+
+/// Times of micro-batches on a device. The captures must outlive this object.
+class ComputeTimes {
+ public:
+  ComputeTimes(StepCaptures& captures, DeviceProfile device)
+      : captures_(captures), device_(std::move(device)) {}
+
+  const SubnetPlan& plan() const { return captures_.plan(); }
+  const DeviceProfile& device() const { return device_; }
+  ComputeTime of(int worker, int64_t samples);
+
+ private:
+  StepCaptures& captures_;
+  const DeviceProfile device_;
+  std::map<std::pair<std::shared_ptr<const SegmentCapture>, int64_t>, ComputeTime> of_segment_;
+};
 
 /// The exchange of new values overlaps the forward pass that needs them, and the exchange of gradients the
 /// backward pass that produces them. With several micro-batches per step these are the first forward pass and
@@ -37,10 +95,10 @@ struct StepSeconds {
   }
 };
 
-/// Times without those of the exchange, which are left at 0. `cost` is the cost of the same process (cost_of)
-/// at the batch size of `train`.
-StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const TrainSpec& train,
-                         const Cost& cost, int process, ComputeTimes& times, const DeviceProfile& device);
+/// Times without those of the exchange, which are left at 0. `cost` is the cost of the same process
+/// (cost_of).
+StepSeconds step_seconds(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size,
+                         ComputeTimes& times);
 
 /// Bytes that the update and the copies around it read and write.
 ///
@@ -56,5 +114,14 @@ StepSeconds step_seconds(const SubnetPlan& plan, const Schedule& schedule, const
 /// With several micro-batches, each of them is added to buffers that hold all gradients (three times their
 /// bytes).
 double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost);
+
+/// Seconds of NCCL's collectives, which other implementations of data parallelism, ZeRO and FSDP use: until
+/// every process has sent `bytes_sent_by_each` in `passes` reduce-scatters and all-gathers (an all-reduce is
+/// both). 0 for one process. NCCL builds several rings, each of which leaves a node once, through an adapter
+/// of its own (nccl-tests, doc/PERFORMANCE.md, "Bus bandwidth"). With N processes, L adapters per node, and
+/// bandwidth B_inside to processes of the same node and B_between through one adapter,
+///
+///   t = bytes that a process sends x max(1 / B_inside, 1 / (L B_between)) + passes (N - 1) latency
+double ring_s(int64_t bytes_sent_by_each, int64_t passes, const NodeMap& nodes, const DeviceProfile& device);
 
 }  // namespace sdp

@@ -1,15 +1,20 @@
 #include "measure/measure.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "device/device.h"
 #include "engine/engine.h"
 #include "measure/fake_group.h"
 #include "model/tensors.h"
+#include "text/json_text.h"
+#include "text/table.h"
+#include "text/units.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -83,6 +88,24 @@ double launch_s(const at::TensorOptions& options) {
          kLaunches;
 }
 
+/// Predicted and measured bytes of one kind of memory.
+struct KindRow {
+  const char* key;
+  const char* name;
+  int64_t predicted_bytes;
+  int64_t measured_bytes;
+};
+
+std::vector<KindRow> kind_rows(const StepMeasurement& measured, const StepFigures& planned) {
+  std::vector<KindRow> rows;
+  for (const MemoryKindInfo& kind : kMemoryKinds)
+    rows.push_back({kind.name, kind.name, planned.peak.*kind.bytes, measured.peak.*kind.bytes});
+  rows.push_back({"peak", "peak", planned.peak.total(), measured.peak.total()});
+  rows.push_back({"library_workspace", "library workspace, in addition", planned.library_workspace_bytes,
+                  measured.library_workspace_bytes});
+  return rows;
+}
+
 }  // namespace
 
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device) {
@@ -114,12 +137,12 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
   }
   const auto middle = times_s.begin() + static_cast<std::ptrdiff_t>(times_s.size() / 2);
   std::nth_element(times_s.begin(), middle, times_s.end());
-  return {.process = process,
-          .device = device_name(device),
-          .peak = allocated_at_peak(),
-          .library_workspace_bytes = library_workspace_bytes(device),
-          .step_ms = 1e3 * *middle,
-          .steps = static_cast<int64_t>(times_s.size())};
+  return {{.peak = allocated_at_peak(),
+           .library_workspace_bytes = library_workspace_bytes(device),
+           .step_ms = 1e3 * *middle},
+          process,
+          device_name(device),
+          static_cast<int64_t>(times_s.size())};
 }
 
 DeviceProfile measure_device(c10::Device device, Precision precision) {
@@ -141,6 +164,36 @@ DeviceProfile measure_device(c10::Device device, Precision precision) {
           .allowance_bytes = 0,
           .library_workspace_bytes = library_workspace_bytes(device),
           .convolution_workspace_bytes = convolution_workspace_bytes(options)};
+}
+
+std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,
+                                 const StepFigures& planned) {
+  std::string text = fmt::format(
+      "{}: process {} of {} without the others, median of {} steps on {}: measured {}, predicted {} ({:.2f} "
+      "of measured)\n",
+      experiment.plan.layout.name, measured.process, experiment.schedule.placement.processes, measured.steps,
+      measured.device, format_milliseconds(measured.step_ms), format_milliseconds(planned.step_ms),
+      planned.step_ms / measured.step_ms);
+  TextTable table({"tensors at the peak", "predicted", "measured", "predicted/measured"});
+  for (const KindRow& row : kind_rows(measured, planned))
+    table.add_row({row.name, format_bytes(row.predicted_bytes), format_bytes(row.measured_bytes),
+                   row.measured_bytes > 0 ? fmt::format("{:.3f}", static_cast<double>(row.predicted_bytes) /
+                                                                      static_cast<double>(row.measured_bytes))
+                                          : "-"});
+  return text + table.str();
+}
+
+std::string measurement_json(const StepMeasurement& measured, const StepFigures& planned) {
+  nlohmann::ordered_json json = {{"process", measured.process},
+                                 {"device", measured.device},
+                                 {"steps", measured.steps},
+                                 {"predicted_step_ms", planned.step_ms},
+                                 {"step_ms", measured.step_ms}};
+  for (const KindRow& row : kind_rows(measured, planned)) {
+    json["predicted_bytes"][row.key] = row.predicted_bytes;
+    json["measured_bytes"][row.key] = row.measured_bytes;
+  }
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace sdp

@@ -14,13 +14,17 @@
 
 namespace sdp {
 
-struct StepMeasurement {
-  int process = 0;
-  std::string device;
+/// One process's step, planned or measured.
+struct StepFigures {
   MemoryByKind peak;                    ///< tensors when their total in a step is largest
   int64_t library_workspace_bytes = 0;  ///< not among the tensors (device/device.h)
-  double step_ms = 0;                   ///< median; exchanges take no time, as no other process takes part
-  int64_t steps = 0;                    ///< measured steps, after one warm-up step
+  double step_ms = 0;  ///< exchanges take no time, as no other process takes part; measured: the median
+};
+
+struct StepMeasurement : StepFigures {
+  int process = 0;
+  std::string device;
+  int64_t steps = 0;  ///< measured steps, after one warm-up step
 };
 
 /// Runs steps of process `process` of the experiment's schedule on random samples with random values, for at
@@ -28,8 +32,14 @@ struct StepMeasurement {
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device);
 
 /// Rates of this machine's device in the precision, with this process's threads: of a large matrix product
-/// and of a large copy, and the time of an operation on one element. Operators are timed individually
-/// (measure/call_timer.h). Links are not measured; copies within the device's memory stand in for them.
+/// and of a large copy, and the time of an operation on one element. Links are not measured; copies within
+/// the device's memory stand in for them.
 DeviceProfile measure_device(c10::Device device, Precision precision);
+
+/// Output of `plan --measure`: planned and measured bytes by kind, and the step time.
+std::string describe_measurement(const Experiment& experiment, const StepMeasurement& measured,
+                                 const StepFigures& planned);
+/// The same as JSON.
+std::string measurement_json(const StepMeasurement& measured, const StepFigures& planned);
 
 }  // namespace sdp

@@ -1,8 +1,8 @@
 #pragma once
 
 // Operators that a device computes in one kernel each, and a CPU as a composition of ATen's. They are
-// registered with the dispatcher as sdp::NAME, so that captures see them (capture/recorder.h) and repeat them
-// (measure/call_timer.h). None of them is differentiable; the callers are the autograd functions of model/.
+// registered with the dispatcher as sdp::NAME, so that captures see them (capture/recorder.h). None of them
+// is differentiable; the callers are the autograd functions of model/.
 //
 // All compute in fp32, or fp64 for fp64 tensors, and return the type of their first tensor unless told
 // otherwise.

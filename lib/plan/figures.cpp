@@ -114,7 +114,10 @@ std::vector<ProcessFigures> process_figures(const std::vector<Cost>& costs, cons
   return figures;
 }
 
-PlanFigures figures_of(const Experiment& experiment, const std::vector<Cost>& costs) {
+}  // namespace
+
+PlanFigures figures_of(const Experiment& experiment) {
+  const std::vector<Cost> costs = costs_of(experiment);
   const SubnetPlan& plan = experiment.plan;
   const Schedule& schedule = experiment.schedule;
   PlanFigures figures;
@@ -151,16 +154,9 @@ PlanFigures figures_of(const Experiment& experiment, const std::vector<Cost>& co
   return figures;
 }
 
-}  // namespace
-
-PlanFigures figures_of(const Experiment& experiment) {
-  return figures_of(experiment, costs_of(experiment));
-}
-
-PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device, const CallTimes& times) {
-  const std::vector<Cost> costs = costs_of(experiment);
-  PlanFigures figures = figures_of(experiment, costs);
-  figures.forecast = forecast_of(experiment, costs, device, times);
+PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device) {
+  PlanFigures figures = figures_of(experiment);
+  figures.forecast = forecast_of(experiment, device);
   for (size_t process = 0; process < figures.per_process.size(); ++process)
     figures.per_process[process].peak_bytes = figures.forecast->per_process[process];
   if (has_a_process_each(experiment.schedule.placement)) figures.per_worker = figures.per_process;

@@ -134,7 +134,7 @@ struct PlanFigures : PlanIdentity {
 /// The figures without a forecast.
 PlanFigures figures_of(const Experiment& experiment);
 /// The figures with the forecast of a run in which every process has such a device.
-PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device, const CallTimes& times);
+PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device);
 
 /// The text of plan.json.
 std::string to_json(const PlanFigures& figures);

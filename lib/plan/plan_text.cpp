@@ -148,18 +148,6 @@ std::string summary(const PlanFigures& plan) {
   return text;
 }
 
-const char* where_from(RatesFrom rates) {
-  switch (rates) {
-    case RatesFrom::kDataSheet:
-      return "These rates are from the data sheet, not measured; all times below are estimates from them.";
-    case RatesFrom::kSavedProfile:
-      return "These rates were measured by sdp-train doctor; all times below are estimates from them.";
-    case RatesFrom::kThisDevice:
-      return "Each operation was timed on this device; links were not measured.";
-  }
-  return "";
-}
-
 /// Peak memory, step time and largest batch of every method.
 std::string forecast_table(const Forecast& forecast, int64_t micro_batches) {
   const DeviceProfile& device = forecast.device;
@@ -167,13 +155,14 @@ std::string forecast_table(const Forecast& forecast, int64_t micro_batches) {
       "one {} per process: {} of memory, {} of it not available to tensors; {}FLOP/s in large products,\n"
       "{}B/s memory bandwidth, {:.1f} us per launch; {}B/s to processes of the same node, "
       "{}B/s to other nodes{}\n"
-      "{}\n",
+      "These rates {}; all times below are estimates from them.\n",
       device.name, format_bytes(device.memory_bytes),
       format_bytes(device.memory_bytes - device.tensor_bytes()), format_count(device.flops_per_s),
       format_count(device.memory_bytes_per_s), 1e6 * device.launch_s, format_count(device.inside_bytes_per_s),
       format_count(device.between_bytes_per_s),
       device.latency_s ? fmt::format(", {:g} us per message", 1e6 * *device.latency_s) : "",
-      where_from(device.rates));
+      device.rates == RatesFrom::kDataSheet ? "are from the data sheet, not measured"
+                                            : "were measured by sdp-train doctor");
   TextTable table({"method", "peak", "activations at the peak", "most activations", "FLOPs", "sent/step",
                    "compute", "exchange", "waiting", "step", "largest batch"});
   const auto add = [&](const StepForecast& method) {

@@ -55,9 +55,15 @@ def config_of(context: Context, model: str, method: str) -> list:
     return ["--config", folder / f"{MODELS[model][0]}.yaml", folder / "regime" / f"{method}.yaml"]
 
 
+def profile_option(context: Context, option: str) -> list:
+    """The rates that the job doctor measured, if it could."""
+    profile = context.state / "profile.json"
+    return [option, profile] if profile.exists() else []
+
+
 def measured_step(context: Context, model: str, method: str) -> dict:
     text = context.sdp("plan", *config_of(context, model, method), *settings_of(context, model), "--measure", "--json",
-                       log_name=f"{model}-{method}")
+                       *profile_option(context, "--device"), log_name=f"{model}-{method}")
     measured = json.loads(text[text.index("{"):])
     context.scratch("steps").joinpath(f"{model}-{method}.json").write_text(json.dumps(measured))
     return measured
@@ -258,9 +264,8 @@ def all_workers_against_pytorch(context: Context) -> list[Row]:
 def benchmark(context: Context, model: str) -> Iterator[Row]:
     """scripts/bench with a model in one process: the forms of PyTorch and this program, in turn."""
     folder = context.fresh(f"bench-{model}")
-    profile = context.state / "profile.json"
     command = [context.environment["PYTHON"], context.home / "scripts" / "bench", "--models", model, "--processes", 1,
-               "--device", context.device, "--out", folder, *(["--profile", profile] if profile.exists() else [])]
+               "--device", context.device, "--out", folder, *profile_option(context, "--profile")]
     context.wait(context.start(command, log=context.log / "bench.txt"))
     for run in json.loads((folder / "results.json").read_text())["cases"][0]["runs"]:
         value = run["error"] or (f"{run['ms']:.2f} ms, {run.get('to_fastest_peer', 0):.2f} of PyTorch's fastest; "

@@ -9,8 +9,7 @@
 
 #include "catch.h"
 #include "forecast/accounting.h"
-#include "forecast/collectives.h"
-#include "forecast/fsdp.h"
+#include "forecast/other_methods.h"
 #include "forecast/peak.h"
 #include "forecast/step_time.h"
 #include "spec/error.h"
@@ -28,13 +27,6 @@ ExperimentSpec spec_of_batch(int64_t batch, const ModelSpec& model = test::mlp_s
   spec.train.batch_size_per_worker = batch;
   spec.train.precision = Precision::kFp32;
   return spec;
-}
-
-Forecast forecast_on(const Experiment& experiment, const DeviceProfile& device) {
-  std::vector<Cost> costs;
-  for (int process = 0; process < experiment.schedule.placement.processes; ++process)
-    costs.push_back(cost_of(experiment, process));
-  return forecast_of(experiment, costs, device, estimated_times(device));
 }
 
 Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const Placement& placement,
@@ -55,7 +47,7 @@ struct Case : Experiment {
       : Experiment(experiment_of(the_spec, the_plan, make_placement(the_plan.workers, 1, the_plan.workers),
                                  processes_per_node)) {}
 
-  Forecast on(const DeviceProfile& device) const { return forecast_on(*this, device); }
+  Forecast on(const DeviceProfile& device) const { return forecast_of(*this, device); }
   int64_t peak(int process, int64_t batch) const {
     Experiment other = *this;
     other.spec.train.batch_size_per_worker = batch;
@@ -215,7 +207,7 @@ TEST_CASE("FSDP's peak is the sum of its formula's parts and data parallelism's 
 TEST_CASE("replicas share FSDP's state with all other processes") {
   ExperimentSpec spec = spec_of_batch(8);
   const Experiment replicated = experiment_of(spec, test::plan_of(4, 2, 1), make_placement(4, 3, 12), 12);
-  const Forecast of_it = forecast_on(replicated, device_profile("h100", Precision::kFp32));
+  const Forecast of_it = forecast_of(replicated, device_profile("h100", Precision::kFp32));
   CHECK(method_called(of_it, "ZeRO-3/FSDP").peak.optimizer ==
         fsdp_bytes(replicated.plan.layout, spec, 12).optimizer);
   CHECK(of_it.model_parallel.global_batch_size == 8 * 12);
@@ -301,7 +293,7 @@ TEST_CASE("LLaMA 1B on 64 processes: exchange, verdict and rates agree with the 
   const Experiment replicated =
       experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_placement(8, 8, 64), 8);
   const SubnetPlan& plan = replicated.plan;
-  const Forecast forecast = forecast_on(replicated, device_profile("h100", Precision::kBf16));
+  const Forecast forecast = forecast_of(replicated, device_profile("h100", Precision::kBf16));
   const StepForecast& ddp = method_called(forecast, "DDP");
   // 2 GB of gradients: 63/64 of them twice, through 8 adapters of 35 GB/s.
   const double bytes = 2.0 * static_cast<double>(plan.layout.parameter_count());

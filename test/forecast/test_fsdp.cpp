@@ -1,6 +1,6 @@
 // ZeRO-3's published formula, and sizes counted by hand.
 
-#include "forecast/fsdp.h"
+#include "forecast/other_methods.h"
 
 #include <algorithm>
 

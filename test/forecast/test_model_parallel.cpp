@@ -1,7 +1,7 @@
 // Megatron-LM's formulas on shapes with known results. All models are compared with PyTorch in
 // test/cli/test_plan.py.
 
-#include "forecast/model_parallel.h"
+#include "forecast/other_methods.h"
 
 #include "capture/layouts.h"
 #include "catch.h"

@@ -38,8 +38,7 @@ TEST_CASE("plan.json of a plan without a forecast") {
 TEST_CASE("figures that a forecast adds") {
   const Experiment experiment = experiment_on(4);
   const DeviceProfile device = device_profile("h100", Precision::kFp32);
-  const CallTimes times = estimated_times(device);
-  const PlanFigures figures = figures_of(experiment, device, times);
+  const PlanFigures figures = figures_of(experiment, device);
   Json with = Json::parse(to_json(figures));
   const Json& peak = with["per_worker"][1]["peak_bytes"];
   int64_t sum = 0;

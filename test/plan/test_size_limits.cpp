@@ -65,8 +65,8 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
                       schedule_options(spec, plan.layout));
     NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes);
     const DeviceProfile device = device_profile("h100", spec.train.precision);
-    const PlanFigures plan_figures = figures_of(
-        {spec, std::move(plan), std::move(schedule), std::move(nodes)}, device, estimated_times(device));
+    const PlanFigures plan_figures =
+        figures_of({spec, std::move(plan), std::move(schedule), std::move(nodes)}, device);
     Figures figures{.error = "", .plan = json_of(plan_figures)};
     return figures;
   } catch (const UsageError& error) {

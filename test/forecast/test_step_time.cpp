@@ -1,6 +1,6 @@
 // Times against sums written out by hand.
 
-#include "forecast/compute_time.h"
+#include "forecast/step_time.h"
 
 #include <algorithm>
 #include <string_view>
@@ -10,7 +10,6 @@
 #include "capture/layouts.h"
 #include "catch.h"
 #include "experiment/step_limits.h"
-#include "forecast/step_time.h"
 #include "subnet/small_plans.h"
 
 namespace sdp {
@@ -47,20 +46,20 @@ TEST_CASE("a call takes the time of its launch, and of its FLOPs or its bytes") 
   const double flops = 2.0 * 3 * 5 * 20 * 36;
   const double bytes = 2.0 * (3 * 5 * 20 + 20 * 36 + 3 * 5 * 36);
   CHECK(product.flops(5) == flops);
-  CHECK(estimated_times(made_up(1e6, kNever, 1))(product, 5) == Approx(1 + flops / 1e6));
-  CHECK(estimated_times(made_up(kNever, 1e3, 1))(product, 5) == Approx(1 + bytes / 1e3));
-  CHECK(estimated_times(made_up(1e6, 1e3, 1))(product, 5) == Approx(1 + std::max(flops / 1e6, bytes / 1e3)));
+  CHECK(call_s(made_up(1e6, kNever, 1), product, 5) == Approx(1 + flops / 1e6));
+  CHECK(call_s(made_up(kNever, 1e3, 1), product, 5) == Approx(1 + bytes / 1e3));
+  CHECK(call_s(made_up(1e6, 1e3, 1), product, 5) == Approx(1 + std::max(flops / 1e6, bytes / 1e3)));
 }
 
 TEST_CASE("without launches and copies, a step takes the time of its FLOPs") {
-  const CallTimes times = estimated_times(made_up(1e6, kNever, 0));
+  const DeviceProfile device = made_up(1e6, kNever, 0);
   for (const Masking masking : {Masking::kForward, Masking::kBackward})
     for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
       const SubnetPlan plan = test::plan_of(4, 2, 1, construction, masking);
       const SubnetPlan dense = dense_plan(plan, construction);
       StepCaptures captures(StepShape{.model = test::mlp_spec()}, plan);
       StepCaptures dense_captures(captures.step(), dense);
-      ComputeTimes of_plan(captures, times), of_dense(dense_captures, times);
+      ComputeTimes of_plan(captures, device), of_dense(dense_captures, device);
       CHECK(of_dense.of(0, 8).total_s() == Approx(8 * plan.dense_flops() / 1e6));
       for (int worker = 0; worker < plan.workers; ++worker) {
         const ComputeTime time = of_plan.of(worker, 8);
@@ -72,26 +71,26 @@ TEST_CASE("without launches and copies, a step takes the time of its FLOPs") {
 }
 
 TEST_CASE("activation checkpointing computes the branches' forward pass twice") {
-  const CallTimes times = estimated_times(made_up(1e6, kNever, 0));
+  const DeviceProfile device = made_up(1e6, kNever, 0);
   const SubnetPlan plan = test::plan_of(1, 1, 1);
   StepCaptures plain(StepShape{.model = test::mlp_spec()}, plan);
   StepCaptures checkpointing(StepShape{.model = test::mlp_spec(), .checkpoint_activations = true}, plan);
   double branches = 0;
   for (const BranchLayout& branch : plan.layout.branches)
     branches += branch.flops.forward;
-  const ComputeTime once = ComputeTimes(plain, times).of(0, 8);
-  const ComputeTime twice = ComputeTimes(checkpointing, times).of(0, 8);
+  const ComputeTime once = ComputeTimes(plain, device).of(0, 8);
+  const ComputeTime twice = ComputeTimes(checkpointing, device).of(0, 8);
   CHECK(twice.forward_s == Approx(once.forward_s));
   CHECK(twice.backward_s == Approx(once.backward_s + 8 * branches / 1e6));
 }
 
 TEST_CASE("more samples take no less time") {
-  const CallTimes times = estimated_times(device_profile("h100", Precision::kBf16));
+  const DeviceProfile device = device_profile("h100", Precision::kBf16);
   for (const std::string_view name : first_model_names()) {
     const ModelSpec model = tiny_model(name);
     const SubnetPlan plan = make_plan(layout_of(model, 8), SubnetworkSpec{}, 0);
     StepCaptures captures({.model = model, .sequence_length = 8, .precision = Precision::kBf16}, plan);
-    ComputeTimes of(captures, times);
+    ComputeTimes of(captures, device);
     INFO(name);
     for (const int64_t samples : {1, 8, 64})
       CHECK(of.of(0, 2 * samples).total_s() >= of.of(0, samples).total_s());
@@ -106,11 +105,11 @@ TEST_CASE("workers of a process run one after another, and so do micro-batches")
   spec.train.accumulate_steps = 3;
   const DeviceProfile device = made_up(1e6, 1e6, 1e-3);
   StepCaptures captures(step_shape(spec, /*on_gpu=*/false), plan);
-  ComputeTimes times(captures, estimated_times(device));
+  ComputeTimes times(captures, device);
   const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), schedule_options(spec, plan.layout));
   for (int process : {0, 1}) {
     const Cost cost = cost_of(plan, schedule, spec.optimizer, process);
-    const StepSeconds step = step_seconds(plan, schedule, spec.train, cost, process, times, device);
+    const StepSeconds step = step_seconds(schedule, cost, process, 8, times);
     const ComputeTime first = times.of(2 * process, 8);
     const ComputeTime second = times.of(2 * process + 1, 8);
     CHECK(step.compute.forward_s == Approx(3 * (first.forward_s + second.forward_s)));
