@@ -9,7 +9,6 @@
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
-#include "telemetry/columns.h"
 
 namespace sdp {
 namespace {
@@ -59,7 +58,6 @@ ordered_json description_of(const std::filesystem::path& file) {
 
 int describe_command(const std::vector<std::filesystem::path>& specs) {
   ordered_json json = {{"format", kRunFormat}, {"version", kProgramVersion}};
-  json["columns"] = ordered_json::parse(report_columns_json());
   json["options"] = options_of(ExperimentSpec());
   json["specs"] = ordered_json::array();
   for (const std::filesystem::path& file : specs)

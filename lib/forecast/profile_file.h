@@ -14,7 +14,7 @@ namespace sdp {
 using DeviceProfiles = std::map<Precision, DeviceProfile>;
 
 nlohmann::ordered_json to_json(const DeviceProfiles& profiles);
-/// Throws nlohmann::json::exception if a field is missing or has the wrong type.
+/// Throws nlohmann::json::exception if a precision is missing, and FieldError (spec/json_fields.h).
 DeviceProfiles profiles_of(const nlohmann::ordered_json& json);
 
 /// The text of the file: the version of its format, and the profiles.
