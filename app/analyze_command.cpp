@@ -19,7 +19,7 @@
 #include "print_warnings.h"
 #include "run_spec.h"
 #include "spec/error.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 #include "train/run_data.h"
 #include "train/train_step.h"
 

@@ -19,7 +19,7 @@
 #include "hub/export_run.h"
 #include "run_spec.h"
 #include "spec/error.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 #include "train/best.h"
 #include "train/run_data.h"
 #include "train/run_text.h"

@@ -29,7 +29,7 @@
 #include "smoke_test.h"
 #include "spec/error.h"
 #include "spec/text.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 #include "train/run_rank.h"
 
 namespace sdp {

@@ -12,7 +12,7 @@
 #include "eval/kept_statistics.h"
 #include "model/layouts.h"
 #include "model/logit_rows.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 
 namespace sdp {
 

@@ -9,8 +9,8 @@
 #include "eval/evaluation.h"
 #include "feed/feed.h"
 #include "hub/export.h"
+#include "telemetry/progress.h"
 #include "telemetry/run_folder.h"
-#include "telemetry/work.h"
 #include "train/run_data.h"
 #include "train/run_text.h"
 

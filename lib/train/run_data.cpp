@@ -4,8 +4,8 @@
 
 #include <exception>
 
+#include "telemetry/progress.h"
 #include "telemetry/stopwatch.h"
-#include "telemetry/work.h"
 
 namespace sdp {
 

@@ -7,7 +7,7 @@
 #include "comm/communicator.h"
 #include "data/dataset.h"
 #include "experiment/spec/experiment_spec.h"
-#include "telemetry/progress_line.h"
+#include "telemetry/progress.h"
 
 namespace sdp {
 

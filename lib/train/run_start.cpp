@@ -9,7 +9,7 @@
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/resume.h"
 #include "telemetry/metrics.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 
 namespace sdp {
 namespace {
