@@ -12,6 +12,7 @@
 #include "checkpoint/files/manifest.h"
 #include "experiment/run_format.h"
 #include "experiment/spec/resume.h"
+#include "spec/field.h"
 
 namespace sdp {
 
