@@ -17,7 +17,7 @@
 #include "model/model_spec.h"
 #include "model/tensors.h"
 #include "spec/error.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 #include "train/run_start.h"
 #include "train/train_step.h"
 

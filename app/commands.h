@@ -121,9 +121,8 @@ struct DoctorArguments {
 /// Returns 1 if a check failed.
 int doctor_command(const DoctorArguments& arguments);
 
-/// Prints what the lab (python/sdp_lab) knows of the program, as JSON: the columns of `report`, every option
-/// with its default and whether `report` compares it, and for each spec.yaml its values and its method's
-/// name, or the error.
+/// Prints what the lab (python/sdp_lab) knows of the program, as JSON: every option with its default and
+/// whether `report` compares it, and for each spec.yaml its values and its method's name, or the error.
 int describe_command(const std::vector<std::filesystem::path>& specs);
 
 struct CheckArguments {

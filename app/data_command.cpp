@@ -15,7 +15,7 @@
 #include "data/sets/folder.h"
 #include "experiment/spec/load.h"
 #include "spec/error.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 #include "text/json_text.h"
 #include "text/table.h"
 

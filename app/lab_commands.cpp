@@ -30,7 +30,6 @@
 #include "spec/value_text.h"
 #include "spec/walk.h"
 #include "subnet/plan.h"
-#include "telemetry/columns.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
@@ -292,7 +291,6 @@ int check_command(const CheckArguments& arguments) {
 
 int describe_command(const std::vector<std::filesystem::path>& specs) {
   ordered_json json = {{"format", kRunFormat}, {"version", kProgramVersion}};
-  json["columns"] = ordered_json::parse(report_columns_json());
   json["options"] = options_of(ExperimentSpec());
   json["specs"] = ordered_json::array();
   for (const std::filesystem::path& file : specs)

@@ -18,7 +18,7 @@
 #include "hub/export.h"
 #include "inputs.h"
 #include "spec/error.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 #include "train/best.h"
 #include "train/run_start.h"
 #include "train/run_text.h"

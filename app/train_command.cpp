@@ -18,6 +18,7 @@
 #include "process/stop_signals.h"
 #include "spec/error.h"
 #include "spec/text.h"
+#include "telemetry/progress.h"
 #include "train/run_rank.h"
 
 namespace sdp {

@@ -12,7 +12,7 @@
 #include "eval/evaluation.h"
 #include "model/loss.h"
 #include "model/model_spec.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 
 namespace sdp {
 

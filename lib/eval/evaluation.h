@@ -18,7 +18,7 @@
 #include "feed/feed.h"
 #include "io/on_progress.h"
 #include "telemetry/metrics.h"
-#include "telemetry/progress_line.h"
+#include "telemetry/progress.h"
 #include "telemetry/stopwatch.h"
 
 namespace sdp {

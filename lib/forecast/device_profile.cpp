@@ -143,6 +143,8 @@ DeviceProfile read_profile(const std::filesystem::path& file, Precision precisio
     return profile;
   } catch (const std::invalid_argument& error) {
     refuse(file, fmt::format("profiles.{}.{}", name, error.what()));
+  } catch (const FieldError& error) {
+    refuse(file, fmt::format("profiles.{}: {}", name, error.what()));
   } catch (const nlohmann::json::exception& error) {
     refuse(file, fmt::format("is not a profile ({})", error.what()));
   }

@@ -5,33 +5,12 @@
 #include <set>
 #include <string_view>
 
-#include "spec/visit.h"
+#include "spec/json_fields.h"
 
 namespace sdp {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class T>
-Json json_of_value(const T& value) {
-  return value;
-}
-template <NamedEnum Enum>
-Json json_of_value(const Enum& value) {
-  return name_of(value);
-}
-template <class T>
-Json json_of_value(const std::optional<T>& value) {
-  return value ? json_of_value(*value) : Json();
-}
-template <SpecStruct Spec>
-Json json_of_value(const Spec& spec) {
-  Json json = Json::object();
-  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
-    json[std::string(field.key)] = json_of_value(spec.*member);
-  });
-  return json;
-}
 
 Json config_of(const LibraryFormat& format, const BlockShape& shape, const ExperimentSpec& spec,
                const ExportOrigin& origin) {
@@ -115,9 +94,8 @@ int64_t width_of(const std::vector<std::pair<int64_t, int64_t>>& ranges) {
 Json model_json(const ModelSpec& model) {
   Json json = {{"name", model.name()}};
   model.kind.visit([&]<class Kind>(const Kind& kind) {
-    for_each_field<Kind>([&](const FieldInfo& field, auto member) {
-      json[std::string(field.key)] = json_of_value(kind.*member);
-    });
+    for_each_field<Kind>(
+        [&](const FieldInfo& field, auto member) { json[std::string(field.key)] = json_of(kind.*member); });
   });
   return json;
 }

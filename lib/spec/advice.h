@@ -43,12 +43,12 @@ void advise_on_other_kinds(const T& chosen, const std::string& parent, const Pos
 
 /// Collects the advice that the field lists give on keys that were set. Each message begins with the key's
 /// position.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void collect_advice(const Spec& spec, const std::string& parent, const Positions& positions,
                     std::vector<std::string>& warnings) {
   for_each_field<Spec>([&]<class T>(const Field<Spec>& field, T Spec::*member) {
     const std::string key = dotted(parent, field.key);
-    if constexpr (SpecStruct<T>) collect_advice(spec.*member, key, positions, warnings);
+    if constexpr (HasFields<T>) collect_advice(spec.*member, key, positions, warnings);
     for (const auto& [applies, message] : field.advice)
       if (positions.is_set(key) && applies(spec))
         warnings.push_back(positions.of(key).prefix() + key + ": " + std::string(message));

@@ -109,13 +109,13 @@ using ChosenNames = std::map<std::string, std::string>;
 
 /// Appends a row for every key (type, default, accepted values and unit), followed by its description. The
 /// keys of a section's kinds follow the keys of the section.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void describe_keys(const std::string& parent, const ChosenNames& chosen, std::string& out) {
   const Spec defaults;
   std::string of_kinds;
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
     const std::string key = dotted(parent, field.key);
-    if constexpr (SpecStruct<T>) {
+    if constexpr (HasFields<T>) {
       out += "\n" + key + ": " + std::string(field.doc) + "\n\n";
       describe_keys<T>(key, chosen, out);
     } else {

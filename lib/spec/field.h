@@ -52,6 +52,21 @@ std::string describe(const Limits& limits);
 struct Required {};
 inline constexpr Required kRequired;
 
+/// Marks a number of a record that TensorBoard shows; of a list its mean.
+struct Shown {};
+inline constexpr Shown kShown;
+
+/// Marks a number of a record that keeps its default if a line lacks the key; others are then NaN.
+struct OrDefault {};
+inline constexpr OrDefault kOrDefault;
+
+/// Marks an optional that is null in JSON without a value; the keys of others are left out.
+struct OrNull {};
+inline constexpr OrNull kOrNull;
+
+/// The key of a struct whose keys stand among those of the enclosing one.
+inline constexpr std::string_view kInline = {};
+
 /// How a changed value of a key affects a resumed run.
 enum class OnResume {
   kFixed,      ///< the saved state depends on the key: the change is refused

@@ -1,12 +1,13 @@
 #pragma once
 
-// Converts plain structs to JSON and back. A struct lists its fields once, in `template <class Visitor>
-// static void fields(Visitor& field)`, which calls field("name", &Struct::member) for each field. A member is
-// a number, a string, an enum with SDP_ENUM_NAMES, a struct with a field list, a vector of these, or an
-// optional of these. The key of an optional without a value is omitted. A member function without arguments
-// is a computed figure: it is written but not read back.
+// Writes structs with field lists (spec/visit.h) as JSON, and reads them.
+//
+// A member is a bool, a number, a string, an enum with SDP_ENUM_NAMES, a struct with a field list, a vector
+// of these, an optional of these, or a type with a json_of and a read_json of its own. The key of an optional
+// without a value is omitted (kOrNull: null). A member function without arguments is a computed figure: it is
+// written but not read back. JSON has neither NaN nor infinity: both are written as null.
 
-#include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -14,52 +15,45 @@
 #include <type_traits>
 #include <vector>
 
-#include "spec/field.h"
+#include "spec/visit.h"
 
 namespace sdp {
 
-namespace json_fields {
-
-struct AnyVisitor {
-  template <class Member>
-  void operator()(const char*, Member) {}
-};
-template <class T>
-concept HasFields = requires(AnyVisitor& visitor) {
-  T::fields(visitor);
+/// Names the key that is missing or has a value of another type.
+struct FieldError : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
-template <class T>
-struct IsOptional : std::false_type {};
-template <class T>
-struct IsOptional<std::optional<T>> : std::true_type {};
-template <class T>
-struct IsListOfStructs : std::false_type {};
-template <class T>
-struct IsListOfStructs<std::vector<T>> : std::bool_constant<HasFields<T>> {};
+namespace detail {
 
-}  // namespace json_fields
+template <class T>
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
 
+}  // namespace detail
+
+template <HasFields Struct>
+void put_fields(const Struct& value, nlohmann::ordered_json& json);
+
+/// An optional without a value is null.
 template <class T>
 nlohmann::ordered_json json_of(const T& value) {
-  using namespace json_fields;
   if constexpr (HasFields<T>) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::object();
-    auto field = [&](const char* name, auto member) {
-      const auto& figure = std::invoke(member, value);
-      if constexpr (IsOptional<std::remove_cvref_t<decltype(figure)>>::value) {
-        if (figure) json[name] = json_of(*figure);
-      } else {
-        json[name] = json_of(figure);
-      }
-    };
-    T::fields(field);
+    auto json = nlohmann::ordered_json::object();
+    put_fields(value, json);
     return json;
-  } else if constexpr (IsListOfStructs<T>::value) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  } else if constexpr (detail::is_vector<T>) {
+    auto json = nlohmann::ordered_json::array();
     for (const auto& element : value)
       json.push_back(json_of(element));
     return json;
+  } else if constexpr (detail::is_optional<T>) {
+    return value ? json_of(*value) : nlohmann::ordered_json();
   } else if constexpr (std::is_enum_v<T>) {
     return std::string(name_of(value));
   } else {
@@ -67,38 +61,93 @@ nlohmann::ordered_json json_of(const T& value) {
   }
 }
 
-/// Reads `value` from JSON; `key` is the key of the value, for error messages. Throws
-/// nlohmann::json::exception or std::invalid_argument with a message that says what is wrong.
+/// Adds the keys of a struct to an object.
+template <HasFields Struct>
+void put_fields(const Struct& value, nlohmann::ordered_json& json) {
+  const auto put = [&]<class T>(const FieldInfo& field, const T& figure) {
+    if constexpr (detail::is_optional<T>)
+      if (!figure && !field.or_null) return;
+    json[std::string(field.key)] = json_of(figure);
+  };
+  for_each_field<Struct>([&]<class T>(const Field<Struct>& field, T Struct::*member) {
+    if (field.only_if && !(value.*field.only_if)()) return;
+    if constexpr (std::is_function_v<T>) {
+      put(field, (value.*member)());
+    } else {
+      if constexpr (HasFields<T>)
+        if (field.key == kInline) return put_fields(value.*member, json);
+      put(field, value.*member);
+    }
+  });
+}
+
+/// What reading does about a key that is missing.
+enum class MissingKeys {
+  kRefused,  ///< unless it is an optional
+  /// It was not yet written by an older program: a double is then NaN (kOrDefault), as for null; all others
+  /// keep their value. Only kRequired keys are refused.
+  kUnknown
+};
+
+template <HasFields Struct>
+void take_fields(Struct& value, const nlohmann::ordered_json& json, MissingKeys missing);
+
+/// Throws nlohmann::json::exception if the value has another type, and FieldError.
 template <class T>
-void read_json(const nlohmann::ordered_json& json, T& value, const std::string& key = "value") {
-  using namespace json_fields;
+void read_json(const nlohmann::ordered_json& json, T& value, MissingKeys missing = MissingKeys::kRefused) {
   if constexpr (HasFields<T>) {
-    auto field = [&]<class Member>(const char* name, Member member) {
-      if constexpr (std::is_member_object_pointer_v<Member>) {
-        auto& figure = value.*member;
-        constexpr bool is_optional = IsOptional<std::remove_cvref_t<decltype(figure)>>::value;
-        if constexpr (!is_optional)
-          read_json(json.at(name), figure, name);
-        else if (json.contains(name))
-          read_json(json.at(name), figure.emplace(), name);
-      }
-    };
-    T::fields(field);
-  } else if constexpr (IsListOfStructs<T>::value) {
+    take_fields(value, json, missing);
+  } else if constexpr (detail::is_vector<T>) {
     value.clear();
     for (const nlohmann::ordered_json& element : json.get_ref<const nlohmann::ordered_json::array_t&>())
-      read_json(element, value.emplace_back(), key);
+      read_json(element, value.emplace_back(), missing);
+  } else if constexpr (detail::is_optional<T>) {
+    if (json.is_null() && missing == MissingKeys::kRefused)
+      value.reset();
+    else
+      read_json(json, value.emplace(), missing);
   } else if constexpr (std::is_enum_v<T>) {
     const auto text = json.get<std::string>();
     for (const auto& [candidate, name] : EnumNames<T>::values)
       if (name == text) return static_cast<void>(value = candidate);
-    throw std::invalid_argument(key + " cannot be " + text);
+    throw FieldError("cannot be " + text);
   } else {
+    if constexpr (std::is_same_v<T, double>)
+      if (missing == MissingKeys::kUnknown && json.is_null())
+        return static_cast<void>(value = std::numeric_limits<double>::quiet_NaN());
     json.get_to(value);
   }
 }
 
-template <class Struct>
+/// Reads the keys of a struct from an object, and ignores other keys. Throws FieldError.
+template <HasFields Struct>
+void take_fields(Struct& value, const nlohmann::ordered_json& json, MissingKeys missing) {
+  for_each_field<Struct>([&]<class T>(const Field<Struct>& field, T Struct::*member) {
+    if constexpr (!std::is_function_v<T>) {
+      if constexpr (HasFields<T>)
+        if (field.key == kInline) return take_fields(value.*member, json, missing);
+      const std::string name = "the key \"" + std::string(field.key) + "\"";
+      const auto found = json.find(std::string(field.key));
+      if (found == json.end()) {
+        if (field.required || (missing == MissingKeys::kRefused && !detail::is_optional<T>))
+          throw FieldError(name + " is missing");
+        if constexpr (std::is_same_v<T, double>)
+          if (!field.or_default) value.*member = std::numeric_limits<double>::quiet_NaN();
+        return;
+      }
+      try {
+        read_json(*found, value.*member, missing);
+      } catch (const nlohmann::json::exception& error) {
+        throw FieldError(name + ": " + error.what());
+      } catch (const FieldError& error) {
+        throw FieldError(name + ": " + error.what());
+      }
+    }
+  });
+}
+
+/// Throws FieldError.
+template <HasFields Struct>
 Struct struct_of(const nlohmann::ordered_json& json) {
   Struct value;
   read_json(json, value);

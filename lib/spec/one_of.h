@@ -130,7 +130,7 @@ std::string names_of_kind(std::string_view separator) {
 }
 
 /// The keys of a section, including those of all its kinds, each once.
-template <SpecStruct Spec>
+template <HasFields Spec>
 std::vector<std::string_view> keys_with_kinds() {
   std::vector<std::string_view> keys;
   const auto add = [&](std::string_view key) {
@@ -150,10 +150,10 @@ std::vector<std::string_view> keys_with_kinds() {
 }
 
 /// The dotted keys of a spec and of all kinds, each once.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void add_dotted_keys(const std::string& parent, std::vector<std::string>& keys) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
-    if constexpr (SpecStruct<T>) add_dotted_keys<T>(dotted(parent, field.key), keys);
+    if constexpr (HasFields<T>) add_dotted_keys<T>(dotted(parent, field.key), keys);
   });
   for (const std::string_view key : keys_with_kinds<Spec>())
     keys.push_back(dotted(parent, key));

@@ -11,11 +11,11 @@
 namespace sdp {
 
 /// Appends every key of the spec with its value, one per line. The value of an unset key is null.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void print_yaml(const Spec& spec, const std::string& indent, std::string& out) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
     out += indent + std::string(field.key) + ":";
-    if constexpr (SpecStruct<T>) {
+    if constexpr (HasFields<T>) {
       out += "\n";
       print_yaml(spec.*member, indent + "  ", out);
     } else {

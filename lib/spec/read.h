@@ -83,12 +83,12 @@ void read_value(std::vector<T>& target, const YamlValue& value) {
 
 /// Chooses the kinds that the tree names. This is done before any keys are read, so that the order of keys
 /// and files does not matter. Names that no kind has are left to read_section, which refuses them.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void choose_kinds(Spec& spec, const YamlNode& node) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
     const YamlNode* child = find_key(node, field.key);
     if (!child) return;
-    if constexpr (SpecStruct<T>) choose_kinds(spec.*member, *child);
+    if constexpr (HasFields<T>) choose_kinds(spec.*member, *child);
     if constexpr (KindOfSeveral<T>) (spec.*member).choose(child->text);
   });
 }
@@ -101,12 +101,12 @@ struct ReadResults {
 };
 
 /// Sets the keys of `spec` that are in the mapping `node` and leaves the others unchanged.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results);
 
 /// The keys of a section, including those of the kinds that `spec` has chosen, unless the node names unknown
 /// ones.
-template <SpecStruct Spec>
+template <HasFields Spec>
 std::vector<std::string_view> keys_to_list(const Spec& spec, const YamlNode& node) {
   std::vector<std::string_view> keys;
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
@@ -128,7 +128,7 @@ std::vector<std::string_view> keys_to_list(const Spec& spec, const YamlNode& nod
 
 /// Reads a mapping, all of whose keys must be keys of `spec` or of kinds that its components have. Messages
 /// list the keys of the chosen kinds.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void read_section(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results) {
   const auto listed = keys_to_list(spec, node);
   if (node.kind != YamlNode::Kind::kMapping)
@@ -144,7 +144,7 @@ void read_section(Spec& spec, const YamlNode& node, const std::string& parent, R
 }
 
 /// Reads a list of mappings. It replaces the list of an earlier file.
-template <SpecStruct Item>
+template <HasFields Item>
 void read_list(std::vector<Item>& target, const YamlNode& node, const std::string& key,
                ReadResults& results) {
   if (node.kind != YamlNode::Kind::kList)
@@ -168,12 +168,12 @@ void read_list(std::vector<Item>& target, const YamlNode& node, const std::strin
   }
 }
 
-template <SpecStruct Spec>
+template <HasFields Spec>
 void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, ReadResults& results) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
     const YamlNode* child = find_key(node, field.key);
     const std::string key = dotted(parent, field.key);
-    if constexpr (SpecStruct<T>) {
+    if constexpr (HasFields<T>) {
       if (child) read_section(spec.*member, *child, key, results);
     } else if constexpr (ListOfStructs<T>) {
       if (child) read_list(spec.*member, *child, key, results);
@@ -197,11 +197,11 @@ void read_keys(Spec& spec, const YamlNode& node, const std::string& parent, Read
 }
 
 /// Adds an error for each required key that was not set.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void check_required(const std::string& parent, const Positions& positions, UsageErrors& errors) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
     const std::string key = dotted(parent, field.key);
-    if constexpr (SpecStruct<T>) {
+    if constexpr (HasFields<T>) {
       check_required<T>(key, positions, errors);
     } else if (field.required && !positions.is_set(key) && !errors.concern(key)) {
       errors.collect(positions.of(key), key, [&] {

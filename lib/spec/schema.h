@@ -7,10 +7,21 @@
 #include <string>
 #include <vector>
 
+#include "spec/json_fields.h"
 #include "spec/one_of.h"
 #include "spec/visit.h"
 
 namespace sdp {
+
+/// Defaults of specs as JSON.
+template <KindOfSeveral T>
+nlohmann::ordered_json json_of(const T& value) {
+  return value.name();
+}
+inline nlohmann::ordered_json json_of(const Coverage& value) {
+  return value.text;
+}
+
 namespace detail {
 
 using Json = nlohmann::ordered_json;
@@ -27,8 +38,7 @@ inline Json number_limits(const Limits& limits) {
   return schema;
 }
 
-// `value_schema`: JSON type and accepted values, by the C++ type of a member. `json_value`: its default as
-// JSON.
+// `value_schema`: JSON type and accepted values, by the C++ type of a member.
 
 inline Json value_schema(const bool&, const FieldInfo&) {
   return {{"type", "boolean"}};
@@ -81,47 +91,10 @@ Json value_schema(const std::optional<T>&, const FieldInfo& field) {
   return schema;
 }
 
-template <class T>
-Json json_value(const T& value) {
-  return value;
-}
-template <KindOfSeveral T>
-Json json_value(const T& value) {
-  return value.name();
-}
-inline Json json_value(const Coverage& value) {
-  return value.text;
-}
-template <NamedEnum Enum>
-Json json_value(const Enum& value) {
-  return name_of(value);
-}
-template <SpecStruct Spec>
-Json json_value(const Spec& spec);
-template <class T>
-Json json_value(const std::vector<T>& values) {
-  Json list = Json::array();
-  for (const T& value : values)
-    list.push_back(json_value(value));
-  return list;
-}
-template <class T>
-Json json_value(const std::optional<T>& value) {
-  return value ? json_value(*value) : Json(nullptr);
-}
-template <SpecStruct Spec>
-Json json_value(const Spec& spec) {
-  Json object = Json::object();
-  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
-    object[std::string(field.key)] = json_value(spec.*member);
-  });
-  return object;
-}
-
-template <SpecStruct Spec>
+template <HasFields Spec>
 Json struct_schema();
 
-template <SpecStruct Item>
+template <HasFields Item>
 Json value_schema(const std::vector<Item>&, const FieldInfo&) {
   return {{"type", "array"}, {"items", struct_schema<Item>()}};
 }
@@ -162,7 +135,7 @@ void add_keys_of_kind(Json& properties) {
   }
 }
 
-template <SpecStruct Spec>
+template <HasFields Spec>
 Json struct_schema() {
   const Spec defaults;
   Json properties = Json::object();
@@ -172,12 +145,12 @@ Json struct_schema() {
     const std::string key(field.key);
     bool is_required = field.required;
     Json schema;
-    if constexpr (SpecStruct<T>) {
+    if constexpr (HasFields<T>) {
       schema = struct_schema<T>();
       is_required = schema.contains("required");
     } else {
       schema = value_schema(defaults.*member, field);
-      if (!is_required) schema["default"] = json_value(defaults.*member);
+      if (!is_required) schema["default"] = json_of(defaults.*member);
     }
     const std::string unit = field.unit.empty() ? "" : " [" + std::string(field.unit) + "]";
     schema["description"] = std::string(field.doc) + unit;
@@ -199,7 +172,7 @@ Json struct_schema() {
 }  // namespace detail
 
 /// The schema of a mapping with the keys of a struct, each with type, limits, default and description.
-template <SpecStruct Spec>
+template <HasFields Spec>
 nlohmann::ordered_json json_schema_of() {
   return detail::struct_schema<Spec>();
 }

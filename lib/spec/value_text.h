@@ -28,7 +28,7 @@ std::string yaml_text(const T& kind) {
   return std::string(kind.name());
 }
 
-template <SpecStruct Spec>
+template <HasFields Spec>
 std::string yaml_text(const Spec& spec);
 
 template <class T>
@@ -44,7 +44,7 @@ std::string yaml_text(const std::optional<T>& value) {
   return value ? yaml_text(*value) : "null";
 }
 
-template <SpecStruct Spec>
+template <HasFields Spec>
 std::string yaml_text(const Spec& spec) {
   std::string text;
   for_each_field<Spec>([&](const FieldInfo& field, auto member) {

@@ -2,21 +2,29 @@
 
 // Walks field lists.
 //
-// A struct of the spec has `template <class Visitor> static void fields(Visitor& field)`, which calls
-//     field(key, member pointer, doc, attributes...)
-// once per key. A member is one of: bool, int64_t, double, std::string, an enum with EnumNames, a std::vector
+// A struct lists its fields once, in `template <class Visitor> static void fields(Visitor& field)`, which
+// calls
+//     field(key, member pointer, attributes...)
+// for each of them, in order. From this list follow the keys of a spec (spec/read.h, print.h, describe.h,
+// schema.h) and the JSON of records and figures (spec/json_fields.h).
+//
+// A member of a spec is one of: bool, int64_t, double, std::string, an enum with EnumNames, a std::vector
 // of int64_t, double or an enum with EnumNames, Coverage, a std::optional of one of these, a OneOf
 // (spec/one_of.h), a std::vector of structs with fields, or another struct with fields, which takes no
-// attributes.
+// attributes but its description. json_fields.h says what a member of a record or of figures is.
 //
-// Attributes, in any order:
+// Attributes of a spec's key: the description, a string, comes first. Then, in any order:
 // - an OnResume and an InReport, which every key must have, unless its struct declares one Treatment for all
 //   of its keys (`static constexpr Treatment treatment`);
 // - Limits;
 // - the unit, a string;
 // - kRequired;
 // - any number of advise_when(..), which warn of settings that have no effect or an unexpected cost.
+//
+// Attributes of a record's key: kRequired, kShown, kOrDefault, kOrNull, and a pointer to a const function
+// that returns bool; where it returns false, the key is left out.
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,11 +45,14 @@ struct Treatment {
 /// The entry of one key in a field list.
 struct FieldInfo {
   std::string_view key;
-  std::string_view doc;
+  std::string_view doc = {};
   Limits limits = {};
   std::string_view unit = {};
   bool required = false;
   Treatment treatment = {};
+  bool is_shown = false;
+  bool or_default = false;
+  bool or_null = false;
 };
 
 /// A warning that is printed if the key was set and `applies` holds for its struct.
@@ -55,10 +66,26 @@ Advice<Spec> advise_when(bool (*applies)(const Spec&), std::string_view message)
   return {applies, message};
 }
 
-/// FieldInfo with the advice that depends on other keys of the same struct.
-template <class Spec>
+/// FieldInfo with what depends on other members of the same struct.
+template <class Struct>
 struct Field : FieldInfo {
-  std::vector<Advice<Spec>> advice = {};
+  std::vector<Advice<Struct>> advice = {};
+  bool (Struct::*only_if)() const = nullptr;
+};
+
+namespace detail {
+
+struct IgnoreField {
+  template <class... Arguments>
+  constexpr void operator()(const Arguments&...) const {}
+};
+
+}  // namespace detail
+
+/// A struct with a field list.
+template <class T>
+concept HasFields = requires(const detail::IgnoreField& field) {
+  T::fields(field);
 };
 
 namespace detail {
@@ -71,91 +98,81 @@ concept HasTreatment = requires {
   T::treatment;
 };
 
-struct IgnoreField {
-  template <class Info, class Member>
-  void operator()(const Info&, Member) const {}
-};
-
-}  // namespace detail
-
-/// A visitor that calls `handler(Field<Spec>, member pointer)` for every entry of a field list.
-template <class Handler>
+/// Calls `handler(Field<Struct>, member pointer)` for every entry of a field list.
+template <class Struct, class Handler>
 class FieldVisitor {
  public:
   explicit FieldVisitor(Handler& handler) : handler_(handler) {}
 
-  template <class Spec, class T, class... Attributes>
-  void operator()(std::string_view key, T Spec::*member, std::string_view doc,
-                  const Attributes&... attributes);
+  /// `Owner` is Struct or a base of it.
+  template <class Owner, class T, class... Attributes>
+  void operator()(std::string_view key, T Owner::*member, const Attributes&... attributes) {
+    Field<Struct> field;
+    field.key = key;
+    if constexpr (HasTreatment<Struct>) {
+      field.treatment = Struct::treatment;
+    } else {
+      constexpr bool is_documented = (std::is_convertible_v<const Attributes&, std::string_view> || ...);
+      static_assert(
+          !is_documented || HasFields<T> ||
+              (has_attribute<OnResume, Attributes...> && has_attribute<InReport, Attributes...>),
+          "a key needs an OnResume (its effect on --resume) and an InReport (its effect on report)");
+    }
+    (add(field, attributes), ...);
+    handler_(std::as_const(field), static_cast<T Struct::*>(member));
+  }
 
  private:
-  template <class Spec>
-  static void add(Field<Spec>& field, OnResume on_resume) {
-    field.treatment.on_resume = on_resume;
+  static void add(Field<Struct>& field, OnResume on_resume) { field.treatment.on_resume = on_resume; }
+  static void add(Field<Struct>& field, InReport in_report) { field.treatment.in_report = in_report; }
+  static void add(Field<Struct>& field, const Limits& limits) { field.limits = limits; }
+  static void add(Field<Struct>& field, std::string_view text) {
+    (field.doc.empty() ? field.doc : field.unit) = text;
   }
-  template <class Spec>
-  static void add(Field<Spec>& field, InReport in_report) {
-    field.treatment.in_report = in_report;
-  }
-  template <class Spec>
-  static void add(Field<Spec>& field, const Limits& limits) {
-    field.limits = limits;
-  }
-  template <class Spec>
-  static void add(Field<Spec>& field, std::string_view unit) {
-    field.unit = unit;
-  }
-  template <class Spec>
-  static void add(Field<Spec>& field, Required) {
-    field.required = true;
-  }
-  template <class Spec>
-  static void add(Field<Spec>& field, const Advice<Spec>& advice) {
-    field.advice.push_back(advice);
-  }
+  static void add(Field<Struct>& field, Required) { field.required = true; }
+  static void add(Field<Struct>& field, Shown) { field.is_shown = true; }
+  static void add(Field<Struct>& field, OrDefault) { field.or_default = true; }
+  static void add(Field<Struct>& field, OrNull) { field.or_null = true; }
+  static void add(Field<Struct>& field, const Advice<Struct>& advice) { field.advice.push_back(advice); }
+  static void add(Field<Struct>& field, bool (Struct::*only_if)() const) { field.only_if = only_if; }
 
   Handler& handler_;
 };
 
-/// Calls `handler(Field<Spec>, member pointer)` for every key of a struct, in the order of its field list.
-template <class Spec, class Handler>
-void for_each_field(Handler&& handler) {
-  FieldVisitor<std::remove_reference_t<Handler>> visitor(handler);
-  Spec::fields(visitor);
+constexpr size_t rounded_up(size_t bytes, size_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
 }
 
-/// A struct with a field list. It is a mapping in YAML.
-template <class T>
-concept SpecStruct = requires(FieldVisitor<const detail::IgnoreField>& visitor) {
-  T::fields(visitor);
-};
+}  // namespace detail
+
+/// Calls `handler(Field<Struct>, member pointer)` for every key of a struct, in the order of its field list.
+template <class Struct, class Handler>
+void for_each_field(Handler&& handler) {
+  detail::FieldVisitor<Struct, std::remove_reference_t<Handler>> visitor(handler);
+  Struct::fields(visitor);
+}
+
+/// Whether the sizes of the listed members add up to the size of the struct. A forgotten member makes the
+/// struct larger, unless it fits into padding (a bool).
+template <HasFields Struct>
+consteval bool lists_every_member() {
+  size_t bytes = 0;
+  const auto field = [&]<class Owner, class Member>(std::string_view, Member Owner::*, const auto&...) {
+    if constexpr (!std::is_function_v<Member>)
+      bytes = detail::rounded_up(bytes, alignof(Member)) + sizeof(Member);
+  };
+  Struct::fields(field);
+  return detail::rounded_up(bytes, alignof(Struct)) == sizeof(Struct);
+}
 
 template <class T>
 inline constexpr bool is_list_of_structs = false;
-template <SpecStruct Item>
+template <HasFields Item>
 inline constexpr bool is_list_of_structs<std::vector<Item>> = true;
 
 /// A list of structs with field lists. It is a list of mappings in YAML.
 template <class T>
 concept ListOfStructs = is_list_of_structs<T>;
-
-template <class Handler>
-template <class Spec, class T, class... Attributes>
-void FieldVisitor<Handler>::operator()(std::string_view key, T Spec::*member, std::string_view doc,
-                                       const Attributes&... attributes) {
-  Field<Spec> field;
-  field.key = key;
-  field.doc = doc;
-  if constexpr (detail::HasTreatment<Spec>) {
-    field.treatment = Spec::treatment;
-  } else {
-    static_assert(SpecStruct<T> || (detail::has_attribute<OnResume, Attributes...> &&
-                                    detail::has_attribute<InReport, Attributes...>),
-                  "a key needs an OnResume (its effect on --resume) and an InReport (its effect on report)");
-  }
-  (add(field, attributes), ...);
-  handler_(std::as_const(field), member);
-}
 
 /// An enum whose values have names.
 template <class T>
@@ -164,7 +181,7 @@ concept NamedEnum = std::is_enum_v<T> && requires {
 };
 
 /// The keys of a struct, in order, without the keys of its kinds (spec/one_of.h).
-template <SpecStruct Spec>
+template <HasFields Spec>
 std::vector<std::string_view> keys_of() {
   std::vector<std::string_view> keys;
   for_each_field<Spec>([&](const FieldInfo& field, auto) { keys.push_back(field.key); });

@@ -11,12 +11,12 @@ namespace sdp {
 
 /// Calls `handler(dotted key, Field, value)` for every key of the spec, in the order of the field lists. The
 /// keys of the chosen kind follow their OneOf.
-template <SpecStruct Spec, class Handler>
+template <HasFields Spec, class Handler>
 void for_each_value(const Spec& spec, const std::string& parent, const Handler& handler) {
   for_each_field<Spec>([&]<class T>(const Field<Spec>& field, T Spec::*member) {
     const std::string key = dotted(parent, field.key);
     const T& value = spec.*member;
-    if constexpr (SpecStruct<T>) {
+    if constexpr (HasFields<T>) {
       for_each_value(value, key, handler);
     } else {
       handler(key, field, value);

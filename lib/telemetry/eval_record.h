@@ -9,8 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "telemetry/field_value.h"
-#include "telemetry/fields.h"
+#include "spec/visit.h"
 
 namespace sdp {
 
@@ -23,13 +22,13 @@ struct EvalTimes {
   double evaluate_s = 0;     ///< the assembled model on the test set, with and without corrections
   double subnetworks_s = 0;  ///< single subnetworks on the test set
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("eval_s", &EvalTimes::eval_s, {.quantity = Quantity::kSeconds, .is_scalar = true});
-    field("assemble_s", &EvalTimes::assemble_s, {.quantity = Quantity::kSeconds});
-    field("recalibrate_s", &EvalTimes::recalibrate_s, {.quantity = Quantity::kSeconds});
-    field("evaluate_s", &EvalTimes::evaluate_s, {.quantity = Quantity::kSeconds});
-    field("subnetworks_s", &EvalTimes::subnetworks_s, {.quantity = Quantity::kSeconds});
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("eval_s", &EvalTimes::eval_s, kShown);
+    field("assemble_s", &EvalTimes::assemble_s);
+    field("recalibrate_s", &EvalTimes::recalibrate_s);
+    field("evaluate_s", &EvalTimes::evaluate_s);
+    field("subnetworks_s", &EvalTimes::subnetworks_s);
   }
 };
 static_assert(lists_every_member<EvalTimes>());
@@ -44,13 +43,12 @@ struct BranchScaleTrial {
 
   bool is_decided() const { return std::abs(loss_survival - loss_none) > standard_error; }
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("samples", &BranchScaleTrial::samples, {.quantity = Quantity::kWhole});
-    field("loss_none", &BranchScaleTrial::loss_none, {.quantity = Quantity::kLoss});
-    field("loss_survival", &BranchScaleTrial::loss_survival, {.quantity = Quantity::kLoss});
-    field("standard_error", &BranchScaleTrial::standard_error,
-          {.quantity = Quantity::kLoss, .if_missing = 0});
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("samples", &BranchScaleTrial::samples);
+    field("loss_none", &BranchScaleTrial::loss_none);
+    field("loss_survival", &BranchScaleTrial::loss_survival);
+    field("standard_error", &BranchScaleTrial::standard_error, kOrDefault);
   }
 };
 static_assert(lists_every_member<BranchScaleTrial>());
@@ -110,43 +108,36 @@ struct EvalRecord {
     return loss_uncorrected ? std::optional(perplexity_of(*loss_uncorrected)) : std::nullopt;
   }
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    constexpr FieldOptions kLoss = {.quantity = Quantity::kLoss};
-    constexpr FieldOptions kShownLoss = {.quantity = Quantity::kLoss, .is_scalar = true};
-    constexpr FieldOptions kShownPerplexity = {.quantity = Quantity::kPerplexity, .is_scalar = true};
-    constexpr FieldOptions kShare = {.quantity = Quantity::kShare};
-    constexpr FieldOptions kShownShare = {.quantity = Quantity::kShare, .is_scalar = true};
-    constexpr FieldOptions kWhole = {.quantity = Quantity::kWhole};
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
     constexpr auto kOfTokens = &EvalRecord::is_of_tokens;
     constexpr auto kCorrected = &EvalRecord::is_corrected;
     constexpr auto kSubnetworks = &EvalRecord::has_subnetworks;
-    field("step", &EvalRecord::step, kStepField);
-    field("loss", &EvalRecord::loss, kShownLoss);
-    field("perplexity", &EvalRecord::perplexity, kShownPerplexity, kOfTokens);
-    field("accuracy", &EvalRecord::accuracy, kShownShare);
-    field("accuracy_top5", &EvalRecord::accuracy_top5, kShownShare);
-    field("samples", &EvalRecord::samples, kWhole);
-    field("test_samples", &EvalRecord::test_samples, kWhole);
-    field("on_training_data", &EvalRecord::on_training_data, {}, &EvalRecord::is_on_training_data);
-    field("tokens", &EvalRecord::tokens, kWhole, kOfTokens);
-    field("test_tokens", &EvalRecord::test_tokens, kWhole, kOfTokens);
-    field("skipped_samples", &EvalRecord::skipped_samples, kWhole, &EvalRecord::has_skipped);
-    field("loss_uncorrected", &EvalRecord::loss_uncorrected, kShownLoss);
-    field("perplexity_uncorrected", &EvalRecord::perplexity_uncorrected, kShownPerplexity, kOfTokens);
-    field("accuracy_uncorrected", &EvalRecord::accuracy_uncorrected, kShownShare);
-    field("loss_ema", &EvalRecord::loss_ema, kShownLoss);
-    field("accuracy_ema", &EvalRecord::accuracy_ema, kShownShare);
-    field("recalibrated_batches", &EvalRecord::recalibrated_batches, kWhole, kCorrected);
-    field("branch_scale", &EvalRecord::branch_scale, {.if_missing = 1}, kCorrected);
+    field("step", &EvalRecord::step, kRequired);
+    field("loss", &EvalRecord::loss, kShown);
+    field("perplexity", &EvalRecord::perplexity, kShown, kOfTokens);
+    field("accuracy", &EvalRecord::accuracy, kShown);
+    field("accuracy_top5", &EvalRecord::accuracy_top5, kShown);
+    field("samples", &EvalRecord::samples);
+    field("test_samples", &EvalRecord::test_samples);
+    field("on_training_data", &EvalRecord::on_training_data, &EvalRecord::is_on_training_data);
+    field("tokens", &EvalRecord::tokens, kOfTokens);
+    field("test_tokens", &EvalRecord::test_tokens, kOfTokens);
+    field("skipped_samples", &EvalRecord::skipped_samples, &EvalRecord::has_skipped);
+    field("loss_uncorrected", &EvalRecord::loss_uncorrected, kShown);
+    field("perplexity_uncorrected", &EvalRecord::perplexity_uncorrected, kShown, kOfTokens);
+    field("accuracy_uncorrected", &EvalRecord::accuracy_uncorrected, kShown);
+    field("loss_ema", &EvalRecord::loss_ema, kShown);
+    field("accuracy_ema", &EvalRecord::accuracy_ema, kShown);
+    field("recalibrated_batches", &EvalRecord::recalibrated_batches, kCorrected);
+    field("branch_scale", &EvalRecord::branch_scale, kOrDefault, kCorrected);
     field("branch_scale_trial", &EvalRecord::branch_scale_trial);
-    field("subnetwork_loss", &EvalRecord::subnetwork_loss, kShownLoss, kSubnetworks);
-    field("subnetwork_accuracy", &EvalRecord::subnetwork_accuracy, kShownShare, kSubnetworks);
-    field("subnetwork_standard_error", &EvalRecord::subnetwork_standard_error, {}, kSubnetworks);
-    field("subnetwork_samples", &EvalRecord::subnetwork_samples, kWhole, kSubnetworks);
-    field("loss_on_subnetwork_samples", &EvalRecord::loss_on_subnetwork_samples, kLoss, kSubnetworks);
-    field("accuracy_on_subnetwork_samples", &EvalRecord::accuracy_on_subnetwork_samples, kShare,
-          kSubnetworks);
+    field("subnetwork_loss", &EvalRecord::subnetwork_loss, kShown, kSubnetworks);
+    field("subnetwork_accuracy", &EvalRecord::subnetwork_accuracy, kShown, kSubnetworks);
+    field("subnetwork_standard_error", &EvalRecord::subnetwork_standard_error, kSubnetworks);
+    field("subnetwork_samples", &EvalRecord::subnetwork_samples, kSubnetworks);
+    field("loss_on_subnetwork_samples", &EvalRecord::loss_on_subnetwork_samples, kSubnetworks);
+    field("accuracy_on_subnetwork_samples", &EvalRecord::accuracy_on_subnetwork_samples, kSubnetworks);
     field(kInline, &EvalRecord::times);
     field("measure", &EvalRecord::measure);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <chrono>
@@ -10,7 +11,6 @@
 #include <string>
 
 #include "io/glob.h"
-#include "telemetry/crc32c.h"
 #include "telemetry/run_owner.h"
 
 namespace sdp {
@@ -77,6 +77,19 @@ std::string protobuf_value(const std::string& yaml) {
   return bytes_field(3, yaml);
 }
 
+/// Lookup table: the remainder of every byte.
+constexpr std::array<uint32_t, 256> make_table() {
+  constexpr uint32_t kPolynomial = 0x82F63B78;
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < table.size(); ++byte) {
+    uint32_t remainder = byte;
+    for (int bit = 0; bit < 8; ++bit)
+      remainder = (remainder >> 1) ^ (remainder % 2 == 1 ? kPolynomial : 0);
+    table[byte] = remainder;
+  }
+  return table;
+}
+
 uint32_t masked(uint32_t crc) {
   constexpr uint32_t kDelta = 0xa282ead8;
   return std::rotr(crc, 15) + kDelta;
@@ -104,6 +117,14 @@ std::filesystem::path new_event_file(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+uint32_t crc32c(std::string_view data) {
+  static constexpr std::array<uint32_t, 256> kTable = make_table();
+  uint32_t crc = 0xFFFFFFFF;
+  for (const char character : data)
+    crc = kTable[(crc ^ static_cast<unsigned char>(character)) & 0xFF] ^ (crc >> 8);
+  return ~crc;
+}
 
 std::string scalars_event(double wall_time_s, int64_t step, const std::vector<Scalar>& scalars) {
   std::string summary;

@@ -39,6 +39,10 @@ struct Hyperparameter {
   std::string value;
 };
 
+/// CRC-32C (Castagnoli) as RFC 3720, appendix B.4: reflected polynomial 0x82F63B78, all bits inverted before
+/// and after.
+uint32_t crc32c(std::string_view data);
+
 /// The bytes of an event for TensorBoard's table of hyperparameters. Values are numbers, booleans or texts.
 std::string hyperparameters_event(double wall_time_s, const std::vector<Hyperparameter>& settings);
 

@@ -2,30 +2,59 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "io/atomic_file.h"
 #include "io/lines.h"
 #include "spec/error.h"
-#include "telemetry/record_json.h"
+#include "spec/json_fields.h"
 #include "text/json_text.h"
 
 namespace sdp {
 
 using nlohmann::ordered_json;
 
+template <class Record>
+static ordered_json json_of(const ByRank<Record>& record) {
+  auto json = ordered_json::object();
+  for_each_field<Record>([&](const FieldInfo& field, auto member) {
+    auto list = ordered_json::array();
+    for (const Record& of_rank : record.ranks)
+      list.push_back(of_rank.*member);
+    json[std::string(field.key)] = std::move(list);
+  });
+  return json;
+}
+
+/// The number of ranks is the length that all lists share.
+template <class Record>
+static void read_json(const ordered_json& json, ByRank<Record>& record, MissingKeys missing) {
+  size_t count = json.empty() ? 0 : std::numeric_limits<size_t>::max();
+  for (const auto& list : json)
+    count = std::min(count, list.size());
+  record.ranks.resize(count);
+  for (size_t rank = 0; rank < count; ++rank) {
+    auto of_rank = ordered_json::object();
+    for (const auto& [key, list] : json.items())
+      of_rank[key] = list.at(rank);
+    read_json(of_rank, record.ranks[rank], missing);
+  }
+}
+
 namespace {
 
 /// The line's record, if it is of this kind.
 template <class Record>
-bool take_if_kind(std::optional<MetricsRecord>& record, const std::string& kind, const nlohmann::json& json) {
+bool take_if_kind(std::optional<MetricsRecord>& record, const std::string& kind, const ordered_json& json) {
   if (kind != Record::kKind) return false;
-  take_fields(record.emplace(Record()).template emplace<Record>(), json);
+  read_json(json, record.emplace(Record()).template emplace<Record>(), MissingKeys::kUnknown);
   return true;
 }
 
 template <class... Records>
-std::optional<MetricsRecord> record_of(const nlohmann::json& json, const std::variant<Records...>*) {
+std::optional<MetricsRecord> record_of(const ordered_json& json, const std::variant<Records...>*) {
   const auto kind = json.at("kind").get<std::string>();
   std::optional<MetricsRecord> record;
   (take_if_kind<Records>(record, kind, json) || ...);
@@ -51,9 +80,9 @@ template std::string to_json_line(const TraceRecord&);
 
 std::optional<MetricsRecord> record_of_line(std::string_view line) {
   try {
-    return record_of(nlohmann::json::parse(line), static_cast<const MetricsRecord*>(nullptr));
+    return record_of(ordered_json::parse(line), static_cast<const MetricsRecord*>(nullptr));
   } catch (const nlohmann::json::exception& error) {
-    throw RecordError(error.what());
+    throw FieldError(error.what());
   }
 }
 
@@ -64,7 +93,7 @@ void for_each_record(const std::filesystem::path& path, std::string_view advice,
     std::optional<MetricsRecord> record;
     try {
       record = record_of_line(line);
-    } catch (const RecordError& error) {
+    } catch (const FieldError& error) {
       throw DataError(fmt::format("{}, line {}: not a valid line of metrics ({}). {}", path.string(), number,
                                   error.what(), advice));
     }
@@ -100,7 +129,7 @@ std::vector<EvalRecord> evaluations(const std::filesystem::path& path) {
       const std::optional<MetricsRecord> record = record_of_line(line);
       const EvalRecord* const eval = record ? std::get_if<EvalRecord>(&*record) : nullptr;
       if (eval) found.push_back(*eval);
-    } catch (const RecordError&) {
+    } catch (const FieldError&) {
       return;
     }
   });

@@ -24,8 +24,9 @@ using MetricsRecord = std::variant<TrainRecord, EvalRecord, StartRecord, Checkpo
 template <class Record>
 std::string to_json_line(const Record& record);
 
-/// Parses a line; std::nullopt for a kind other than those above. Missing keys are handled as fields.h
-/// describes. Throws RecordError (record_json.h) if the line is not a record.
+/// Parses a line; std::nullopt for a kind other than those above. Keys that an older
+/// program did not write are unknown (MissingKeys). Throws FieldError (spec/json_fields.h) if the line is not
+/// a record.
 std::optional<MetricsRecord> record_of_line(std::string_view line);
 
 /// Calls use(line number, record) for every complete line of a known kind in metrics.jsonl. A missing file

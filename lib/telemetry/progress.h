@@ -1,14 +1,75 @@
 #pragma once
 
-// Progress of training, shown while a run is in progress.
+// The line in which a program shows its progress: that of training, and that of other work such as an
+// evaluation or the writing of a file.
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "telemetry/progress_line.h"
+#include "io/on_progress.h"
 
 namespace sdp {
+
+/// A field of the line. If not all fields fit, those with the smallest rank are dropped first.
+struct ProgressField {
+  int rank;
+  std::string text;
+};
+
+/// At most `columns` characters: a bar, the percentage and the fields in their order. The bar takes the
+/// remaining room; if there is too little, the bar is dropped first, then fields.
+std::string fit_progress(double share, std::vector<ProgressField> fields, int columns);
+
+/// " 45%", rounded down: 100% means done.
+std::string progress_percent(double share);
+
+/// `text`, then the fields, each preceded by a space.
+std::string joined(std::string text, const std::vector<ProgressField>& fields);
+
+/// done / total in 0..1; 0 if the total is 0.
+double share_of(int64_t done, int64_t total);
+
+/// The last line that a program has written to a file descriptor. On a terminal it is redrawn in place. Write
+/// errors are ignored.
+class ProgressLine {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Minimum interval between redraws on a terminal.
+  static constexpr std::chrono::milliseconds kDrawInterval{100};
+
+  /// Descriptor -1 shows nothing.
+  explicit ProgressLine(int descriptor);
+  /// Calls end(), so that an error message begins on a line of its own.
+  ~ProgressLine() { end(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  /// Whether the line is drawn on a terminal. False for a terminal without columns, such as the one that
+  /// mpirun gives to processes whose output it forwards.
+  bool is_terminal() const { return is_terminal_; }
+  /// Maximum line length on the terminal, in characters.
+  int columns() const;
+  /// On a terminal: replaces the drawn line.
+  void draw(const std::string& text);
+  /// Erases the drawn line, so that something else can be printed.
+  void clear();
+  /// Leaves the drawn line in place and moves to the next line.
+  void end();
+  /// Not on a terminal: prints a line of its own.
+  void print(const std::string& text) const;
+  /// Warns on standard error of a damaged image that is left out.
+  void print_skipped(const std::string& message);
+
+ private:
+  void write(const std::string& text) const;
+
+  int descriptor_;
+  bool is_terminal_;
+  bool is_drawn_ = false;  // the cursor is behind the drawn text
+};
 
 struct ProgressState {
   int64_t step = 0;
@@ -67,6 +128,45 @@ class Progress {
   int64_t first_step_ = 0;
   Clock::time_point first_time_;
   Clock::time_point last_draw_;
+};
+
+struct WorkState {
+  std::string name;       ///< "evaluating the full model"
+  std::string unit = {};  ///< unit of the parts, "batches"; empty: only the percentage is shown
+  int64_t done = 0;
+  int64_t total = 0;
+  double elapsed_s = 0;
+};
+
+/// One line of at most `columns` characters: bar, percentage, name, parts done, time left at the average
+/// pace. If the line is too long, fields are dropped in this order: bar, parts done, time left, name.
+std::string format_work(const WorkState& state, int columns);
+
+/// The same as a line of a log: "NAME: 36/80 batches  45% ETA 12.3 s".
+std::string format_work_line(const WorkState& state);
+
+/// Shows the progress of a piece of work. Short work is not shown: a terminal shows the line after 2 s and
+/// erases it at the end; otherwise a line is printed after 10 s and then every 10 s.
+class Work {
+ public:
+  using Clock = ProgressLine::Clock;
+
+  /// Starts the work. The line must outlive it.
+  Work(ProgressLine& line, std::string name, std::string unit = "", Clock::time_point now = Clock::now());
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+  void update(int64_t done, int64_t total, Clock::time_point now = Clock::now());
+  /// Calls update(). This object must outlive the returned function.
+  OnProgress on_progress();
+
+ private:
+  ProgressLine& line_;
+  WorkState state_;
+  Clock::time_point began_;
+  Clock::time_point next_draw_;
+  bool is_drawn_ = false;
 };
 
 }  // namespace sdp

@@ -1,7 +1,8 @@
 #pragma once
 
-// The lines of metrics.jsonl and trace.jsonl. Each record has one list of its fields (fields.h).
+// The lines of metrics.jsonl and trace.jsonl. Each record has one list of its fields (spec/visit.h).
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,23 +10,26 @@
 #include <vector>
 
 #include "memory/kinds.h"
+#include "spec/visit.h"
 #include "telemetry/eval_record.h"
-#include "telemetry/field_value.h"
-#include "telemetry/fields.h"
 
 namespace sdp {
 
-/// Options of a field that is measured at every line: combined by the median, and shown by TensorBoard.
-/// `title`: of its column in `report`; empty: no column.
-constexpr FieldOptions measured(Quantity quantity, std::string_view title = {},
-                                Detail detail = Detail::kDocument,
-                                Comparison comparison = Comparison::kNone) {
-  return {.quantity = quantity,
-          .over_lines = OverLines::kMedian,
-          .is_scalar = true,
-          .title = title,
-          .comparison = comparison,
-          .detail = detail};
+/// A record per process. In a line it is an object with one list per key.
+template <class Record>
+struct ByRank {
+  std::vector<Record> ranks = {};
+
+  bool operator==(const ByRank&) const = default;
+};
+
+/// Mean over the processes; NaN if there are none.
+template <class Record, class Number>
+double mean_of(const ByRank<Record>& record, Number Record::*member) {
+  double sum = 0;
+  for (const Record& of_rank : record.ranks)
+    sum += static_cast<double>(of_rank.*member);
+  return sum / static_cast<double>(record.ranks.size());
 }
 
 /// A process's exchanges, per step.
@@ -40,15 +44,15 @@ struct ExchangeRecord {
   double publish_wait_ms = 0;
   double busy_ms = 0;  ///< step time without waiting for exchanges and data
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("reduce_bytes", &ExchangeRecord::reduce_bytes, {.quantity = Quantity::kBytes});
-    field("publish_bytes", &ExchangeRecord::publish_bytes, {.quantity = Quantity::kBytes});
-    field("reduce_ms", &ExchangeRecord::reduce_ms, {.quantity = Quantity::kMilliseconds});
-    field("publish_ms", &ExchangeRecord::publish_ms, {.quantity = Quantity::kMilliseconds});
-    field("reduce_wait_ms", &ExchangeRecord::reduce_wait_ms, {.quantity = Quantity::kMilliseconds});
-    field("publish_wait_ms", &ExchangeRecord::publish_wait_ms, {.quantity = Quantity::kMilliseconds});
-    field("busy_ms", &ExchangeRecord::busy_ms, {.quantity = Quantity::kMilliseconds});
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("reduce_bytes", &ExchangeRecord::reduce_bytes);
+    field("publish_bytes", &ExchangeRecord::publish_bytes);
+    field("reduce_ms", &ExchangeRecord::reduce_ms);
+    field("publish_ms", &ExchangeRecord::publish_ms);
+    field("reduce_wait_ms", &ExchangeRecord::reduce_wait_ms);
+    field("publish_wait_ms", &ExchangeRecord::publish_wait_ms);
+    field("busy_ms", &ExchangeRecord::busy_ms);
   }
   bool operator==(const ExchangeRecord&) const = default;
 };
@@ -62,13 +66,11 @@ struct TimeRecord {
   double backward_ms = 0;  ///< including packing and accumulating the gradients that are sent during it
   double optimizer_ms = 0;
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("forward_ms", &TimeRecord::forward_ms, measured(Quantity::kMilliseconds, "forward", Detail::kFile));
-    field("backward_ms", &TimeRecord::backward_ms,
-          measured(Quantity::kMilliseconds, "backward", Detail::kFile));
-    field("optimizer_ms", &TimeRecord::optimizer_ms,
-          measured(Quantity::kMilliseconds, "optimizer's update", Detail::kFile));
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("forward_ms", &TimeRecord::forward_ms, kShown);
+    field("backward_ms", &TimeRecord::backward_ms, kShown);
+    field("optimizer_ms", &TimeRecord::optimizer_ms, kShown);
   }
   bool operator==(const TimeRecord&) const = default;
 };
@@ -76,16 +78,16 @@ static_assert(lists_every_member<TimeRecord>());
 
 /// A process's tensors by kind, when their total was largest.
 struct MemoryRecord : MemoryByKind {
-  template <class Field>
-  static constexpr void fields(Field& field) {
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
     for (const MemoryKindInfo& kind : kMemoryKinds)
-      field(kind.bytes_key, static_cast<int64_t MemoryRecord::*>(kind.bytes), {.quantity = Quantity::kBytes});
+      field(kind.bytes_key, kind.bytes);
   }
   bool operator==(const MemoryRecord&) const = default;
 };
 static_assert(lists_every_member<MemoryRecord>());
 
-/// Of one process, or combined over all as the list says (combine() in fields.h).
+/// Of one process, or of all.
 struct ProcessRecord {
   /// How long a step waited for its batches. On CUDA this is the host's wait: it costs nothing while the
   /// device has work queued.
@@ -94,27 +96,21 @@ struct ProcessRecord {
   int64_t peak_process_memory_bytes = 0;  ///< peak so far: resident, or reserved on the GPU (device/device.h)
   int64_t peak_tensor_memory_bytes = 0;   ///< peak over the interval: all kinds of MemoryRecord
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("data_wait_ms", &ProcessRecord::data_wait_ms,
-          {.quantity = Quantity::kMilliseconds,
-           .over_lines = OverLines::kMedian,
-           .over_processes = OverProcesses::kMax,
-           .is_scalar = true,
-           .title = "data wait",
-           .detail = Detail::kFile});
-    field("skipped_samples", &ProcessRecord::skipped_samples,
-          {.quantity = Quantity::kWhole, .over_processes = OverProcesses::kSum});
-    field("peak_process_memory_bytes", &ProcessRecord::peak_process_memory_bytes,
-          {.quantity = Quantity::kBytes,
-           .over_lines = OverLines::kMax,
-           .over_processes = OverProcesses::kMax,
-           .is_scalar = true});
-    field("peak_tensor_memory_bytes", &ProcessRecord::peak_tensor_memory_bytes,
-          {.quantity = Quantity::kBytes,
-           .over_lines = OverLines::kMax,
-           .over_processes = OverProcesses::kMax,
-           .is_scalar = true});
+  /// Combines the values with those of another process: the sum of skipped samples, of the others the
+  /// largest.
+  void add(const ProcessRecord& other) {
+    data_wait_ms = std::max(data_wait_ms, other.data_wait_ms);
+    skipped_samples += other.skipped_samples;
+    peak_process_memory_bytes = std::max(peak_process_memory_bytes, other.peak_process_memory_bytes);
+    peak_tensor_memory_bytes = std::max(peak_tensor_memory_bytes, other.peak_tensor_memory_bytes);
+  }
+
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("data_wait_ms", &ProcessRecord::data_wait_ms, kShown);
+    field("skipped_samples", &ProcessRecord::skipped_samples);
+    field("peak_process_memory_bytes", &ProcessRecord::peak_process_memory_bytes, kShown);
+    field("peak_tensor_memory_bytes", &ProcessRecord::peak_tensor_memory_bytes, kShown);
   }
 };
 static_assert(lists_every_member<ProcessRecord>());
@@ -159,36 +155,30 @@ struct TrainRecord {
   double perplexity() const { return perplexity_of(loss); }
   /// How long a step waited for exchanges: mean over the processes.
   double exchange_wait_ms() const {
-    return number_of_ranks(exchange, &ExchangeRecord::reduce_wait_ms, OverProcesses::kMean) +
-           number_of_ranks(exchange, &ExchangeRecord::publish_wait_ms, OverProcesses::kMean);
+    return mean_of(exchange, &ExchangeRecord::reduce_wait_ms) +
+           mean_of(exchange, &ExchangeRecord::publish_wait_ms);
   }
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("step", &TrainRecord::step, kStepField);
-    field("epoch", &TrainRecord::epoch, {.is_scalar = true});
-    field("loss", &TrainRecord::loss, {.quantity = Quantity::kLoss, .is_scalar = true});
-    field("perplexity", &TrainRecord::perplexity, {.quantity = Quantity::kPerplexity, .is_scalar = true},
-          &TrainRecord::is_of_tokens);
-    field("accuracy", &TrainRecord::accuracy, {.quantity = Quantity::kShare, .is_scalar = true});
-    field("lr", &TrainRecord::lr, {.is_scalar = true});
-    field("gradient_norm", &TrainRecord::gradient_norm, {.is_scalar = true});
-    field("samples_per_s", &TrainRecord::samples_per_s,
-          measured(Quantity::kCount, "samples/s", Detail::kTerminal));
-    field("tokens_per_s", &TrainRecord::tokens_per_s, measured(Quantity::kCount, "tokens/s"),
-          &TrainRecord::is_of_tokens);
-    field("tokens", &TrainRecord::tokens, {.quantity = Quantity::kWhole, .is_scalar = true},
-          &TrainRecord::is_of_tokens);
-    field("flops_per_s", &TrainRecord::flops_per_s, measured(Quantity::kCount, "FLOP/s"));
-    field("utilization", &TrainRecord::utilization, measured(Quantity::kShare, "utilization"));
-    field("step_ms", &TrainRecord::step_ms,
-          measured(Quantity::kMilliseconds, "step time", Detail::kTerminal, Comparison::kRatio));
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("step", &TrainRecord::step, kRequired);
+    field("epoch", &TrainRecord::epoch, kShown);
+    field("loss", &TrainRecord::loss, kShown);
+    field("perplexity", &TrainRecord::perplexity, kShown, &TrainRecord::is_of_tokens);
+    field("accuracy", &TrainRecord::accuracy, kShown);
+    field("lr", &TrainRecord::lr, kShown);
+    field("gradient_norm", &TrainRecord::gradient_norm, kShown);
+    field("samples_per_s", &TrainRecord::samples_per_s, kShown);
+    field("tokens_per_s", &TrainRecord::tokens_per_s, kShown, &TrainRecord::is_of_tokens);
+    field("tokens", &TrainRecord::tokens, kShown, &TrainRecord::is_of_tokens);
+    field("flops_per_s", &TrainRecord::flops_per_s, kShown);
+    field("utilization", &TrainRecord::utilization, kShown);
+    field("step_ms", &TrainRecord::step_ms, kShown);
     field(kInline, &TrainRecord::processes);
-    field("bytes_sent", &TrainRecord::bytes_sent, measured(Quantity::kBytes));
-    field("overlap", &TrainRecord::overlap, measured(Quantity::kShare));
-    field("slowest_rank", &TrainRecord::slowest_rank, {.quantity = Quantity::kWhole});
-    field("exchange_wait_ms", &TrainRecord::exchange_wait_ms,
-          measured(Quantity::kMilliseconds, "exchange wait"));
+    field("bytes_sent", &TrainRecord::bytes_sent, kShown);
+    field("overlap", &TrainRecord::overlap, kShown);
+    field("slowest_rank", &TrainRecord::slowest_rank);
+    field("exchange_wait_ms", &TrainRecord::exchange_wait_ms, kShown);
     field("exchange", &TrainRecord::exchange);
     field("times", &TrainRecord::times);
     field("memory", &TrainRecord::memory);
@@ -215,15 +205,15 @@ struct StartRecord {
   bool has_checkpoint() const { return !checkpoint.empty(); }
   bool has_job() const { return !job.empty(); }
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("step", &StartRecord::step, kStepField);
-    field("checkpoint", &StartRecord::checkpoint, {}, &StartRecord::has_checkpoint);
-    field("data_s", &StartRecord::data_s, {.quantity = Quantity::kSeconds});
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("step", &StartRecord::step, kRequired);
+    field("checkpoint", &StartRecord::checkpoint, &StartRecord::has_checkpoint);
+    field("data_s", &StartRecord::data_s);
     field("time", &StartRecord::time);
     field("version", &StartRecord::version);
-    field("job", &StartRecord::job, {}, &StartRecord::has_job);
-    field("job_restarts", &StartRecord::job_restarts, {}, &StartRecord::has_job);
+    field("job", &StartRecord::job, &StartRecord::has_job);
+    field("job_restarts", &StartRecord::job_restarts, &StartRecord::has_job);
     field("hosts", &StartRecord::hosts);
     field("threads", &StartRecord::threads);
   }
@@ -238,11 +228,11 @@ struct CheckpointRecord {
   double save_s = 0;
   int64_t bytes = 0;  ///< total size of all processes' files
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("step", &CheckpointRecord::step, kStepField);
-    field("save_s", &CheckpointRecord::save_s, {.quantity = Quantity::kSeconds, .is_scalar = true});
-    field("bytes", &CheckpointRecord::bytes, {.quantity = Quantity::kBytes});
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("step", &CheckpointRecord::step, kRequired);
+    field("save_s", &CheckpointRecord::save_s, kShown);
+    field("bytes", &CheckpointRecord::bytes);
   }
 };
 static_assert(lists_every_member<CheckpointRecord>());
@@ -255,8 +245,8 @@ struct NonfiniteBatch {
   bool loss_is_finite = false;
   std::vector<int64_t> samples = {};  ///< indices in the data set's file order
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
     field("rank", &NonfiniteBatch::rank);
     field("worker", &NonfiniteBatch::worker);
     field("replica", &NonfiniteBatch::replica);
@@ -276,9 +266,9 @@ struct NonfiniteRecord {
   /// The batches whose loss was not finite; all batches if only the averaged gradient was not finite.
   std::vector<NonfiniteBatch> batches = {};
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("step", &NonfiniteRecord::step, kStepField);
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("step", &NonfiniteRecord::step, kRequired);
     field("skipped", &NonfiniteRecord::skipped);
     field("gradient_ranks", &NonfiniteRecord::gradient_ranks);
     field("batches", &NonfiniteRecord::batches);
@@ -296,12 +286,12 @@ struct TraceRecord {
   double loss = 0;
   std::vector<int64_t> samples = {};  ///< indices in the data set's file order
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    field("step", &TraceRecord::step, kStepField);
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("step", &TraceRecord::step, kRequired);
     field("worker", &TraceRecord::worker);
     field("replica", &TraceRecord::replica);
-    field("loss", &TraceRecord::loss, {.quantity = Quantity::kLoss});
+    field("loss", &TraceRecord::loss);
     field("samples", &TraceRecord::samples);
   }
 };

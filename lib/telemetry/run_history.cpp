@@ -2,44 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
-#include "experiment/spec/print.h"
 #include "io/file.h"
 #include "spec/error.h"
+#include "spec/json_fields.h"
 #include "telemetry/run_owner.h"
 #include "text/json_text.h"
 
 namespace sdp {
-namespace {
-
-using nlohmann::ordered_json;
-
-ordered_json json_of(const ManifestData& data) {
-  return {{"samples", data.samples}, {"hash", data.hash}};
-}
-
-ManifestData data_of(const ordered_json& json) {
-  return {.samples = json.at("samples").get<int64_t>(), .hash = json.at("hash").get<std::string>()};
-}
-
-RunHistory history_of(const ordered_json& json) {
-  RunHistory history{.id = json.at("id").get<std::string>(), .began = json.at("began").get<std::string>()};
-  if (const ordered_json& from = json.at("imported"); !from.is_null())
-    history.imported = {.path = from.at("path").get<std::string>(),
-                        .bytes = from.at("bytes").get<int64_t>(),
-                        .xxh3_128 = from.at("xxh3_128").get<std::string>()};
-  history.training_data = data_of(json.at("training_data"));
-  history.test_data = data_of(json.at("test_data"));
-  for (const ordered_json& change : json.at("changes"))
-    history.changes.push_back({.step = change.at("step").get<int64_t>(),
-                               .key = change.at("key").get<std::string>(),
-                               .was = change.at("was").get<std::string>(),
-                               .now = change.at("now").get<std::string>()});
-  return history;
-}
-
-}  // namespace
 
 RunHistory new_history() {
   return {.id = random_id(), .began = utc_now()};
@@ -61,32 +30,17 @@ void continue_history(RunHistory& history, int64_t step, const std::vector<SpecC
 }
 
 std::string history_text(const RunHistory& history) {
-  ordered_json imported;  // null: trained from scratch
-  if (history.imported)
-    imported = {{"path", history.imported->path},
-                {"bytes", history.imported->bytes},
-                {"xxh3_128", history.imported->xxh3_128}};
-  ordered_json changes = ordered_json::array();
-  for (const RunChange& change : history.changes)
-    changes.push_back({{"step", change.step}, {"key", change.key}, {"was", change.was}, {"now", change.now}});
-  const ordered_json json = {{"format", kRunFormat},
-                             {"id", history.id},
-                             {"began", history.began},
-                             {"imported", std::move(imported)},
-                             {"training_data", json_of(history.training_data)},
-                             {"test_data", json_of(history.test_data)},
-                             {"changes", std::move(changes)}};
   // A path may contain bytes that are not UTF-8.
-  return json_text(json, 2) + "\n";
+  return json_text(json_of(history), 2) + "\n";
 }
 
 std::optional<RunHistory> read_history(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  const std::string text = read_text(path);
+  const auto json = nlohmann::ordered_json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
   try {
-    return history_of(ordered_json::parse(text));
-  } catch (const nlohmann::json::exception& error) {
+    return struct_of<RunHistory>(json);
+  } catch (const FieldError& error) {
     throw DataError(
         fmt::format("{}: not written by sdp-train ({}). Every checkpoint of the run has a "
                     "copy; --resume of the run writes it again.",

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "checkpoint/files/manifest.h"
+#include "experiment/run_format.h"
 #include "experiment/spec/resume.h"
+#include "spec/field.h"
 
 namespace sdp {
 
@@ -21,6 +23,13 @@ struct ImportSource {
   std::string xxh3_128 = {};  ///< hash of the file; for several files, the hash of their hashes, one per line
 
   bool operator==(const ImportSource&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("path", &ImportSource::path);
+    field("bytes", &ImportSource::bytes);
+    field("xxh3_128", &ImportSource::xxh3_128);
+  }
 };
 
 /// A change of a key of the spec, or of `training_data` or `test_data`, whose values are hashes.
@@ -31,6 +40,14 @@ struct RunChange {
   std::string now;
 
   bool operator==(const RunChange&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("step", &RunChange::step);
+    field("key", &RunChange::key);
+    field("was", &RunChange::was);
+    field("now", &RunChange::now);
+  }
 };
 
 struct RunHistory {
@@ -42,6 +59,18 @@ struct RunHistory {
   std::vector<RunChange> changes = {};  ///< in order of steps
 
   bool operator==(const RunHistory&) const = default;
+  int64_t format() const { return kRunFormat; }
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("format", &RunHistory::format);
+    field("id", &RunHistory::id);
+    field("began", &RunHistory::began);
+    field("imported", &RunHistory::imported, kOrNull);
+    field("training_data", &RunHistory::training_data);
+    field("test_data", &RunHistory::test_data);
+    field("changes", &RunHistory::changes);
+  }
 };
 
 /// The history of a run that begins now.

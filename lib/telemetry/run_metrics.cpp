@@ -1,51 +1,60 @@
 #include "telemetry/run_metrics.h"
 
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <optional>
+
 #include "spec/value_text.h"
 #include "spec/walk.h"
-#include "telemetry/field_value.h"
 
 namespace sdp {
 namespace {
+
+template <class Number>
+requires std::is_arithmetic_v<Number>
+double number_of(Number number) {
+  return static_cast<double>(number);
+}
+double number_of(const std::optional<double>& number) {
+  return number.value_or(std::numeric_limits<double>::quiet_NaN());
+}
+double number_of(const std::vector<double>& numbers) {
+  return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
+}
 
 /// Appends scalars whose tags have this prefix.
 class Scalars {
  public:
   explicit Scalars(std::string_view kind) : prefix_(std::string(kind) + "/") {}
 
-  template <Listed Record>
+  template <HasFields Record>
   void add(const Record& record) {
-    const auto field = [&]<class Member>(std::string_view key, Member Record::*member,
-                                         const FieldOptions& options = {}, OnlyIf<Record> only_if = nullptr) {
-      if (only_if && !(record.*only_if)()) return;
-      if constexpr (std::is_function_v<Member>) {
-        add(key, number_of((record.*member)()), options);
-      } else if constexpr (HasNumber<Member>) {
-        add(key, number_of(record.*member), options);
-      } else {
+    for_each_field<Record>([&]<class Member>(const Field<Record>& field, Member Record::*member) {
+      if (field.only_if && !(record.*field.only_if)()) return;
+      if constexpr (std::is_function_v<Member>)
+        add(field, number_of((record.*member)()));
+      else if constexpr (requires { number_of(record.*member); })
+        add(field, number_of(record.*member));
+      else
         add(record.*member);
-      }
-    };
-    Record::fields(field);
+    });
   }
 
   template <class Record>
   void add(const ByRank<Record>& ranks) {
-    const auto field = [&]<class Member>(std::string_view key, Member Record::*member,
-                                         const FieldOptions& options = {}, OnlyIf<Record> = nullptr) {
-      add(key, number_of_ranks(ranks, member, options.over_processes), options);
-    };
-    Record::fields(field);
+    for_each_field<Record>([&](const FieldInfo& field, auto member) { add(field, mean_of(ranks, member)); });
   }
 
   /// Members without a numeric value.
   template <class Other>
-  requires(!Listed<Other>) void add(const Other&) {}
+  requires(!HasFields<Other>) void add(const Other&) {}
 
   std::vector<Scalar> scalars;
 
  private:
-  void add(std::string_view key, double value, const FieldOptions& options) {
-    if (options.is_scalar && std::isfinite(value)) scalars.push_back({prefix_ + std::string(key), value});
+  void add(const FieldInfo& field, double value) {
+    if (field.is_shown && std::isfinite(value)) scalars.push_back({prefix_ + std::string(field.key), value});
   }
 
   std::string prefix_;

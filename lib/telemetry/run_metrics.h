@@ -10,7 +10,7 @@
 
 namespace sdp {
 
-/// TensorBoard's scalars of a record, named KIND/KEY: the fields that the record's list marks as scalars; for
+/// TensorBoard's scalars of a record, named KIND/KEY: the fields that the record's list marks (kShown); for
 /// lists, their means. Values that are null or not in the line are left out.
 template <class Record>
 std::vector<Scalar> scalars_of(const Record& record);

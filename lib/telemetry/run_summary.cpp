@@ -6,8 +6,8 @@
 #include "io/atomic_file.h"
 #include "io/file.h"
 #include "spec/error.h"
+#include "spec/json_fields.h"
 #include "telemetry/metrics.h"
-#include "telemetry/record_json.h"
 #include "text/json_text.h"
 
 namespace sdp {
@@ -41,19 +41,17 @@ RunTimes times_of_run(const std::filesystem::path& metrics) {
 }
 
 void write_summary(const std::filesystem::path& path, const RunSummary& summary) {
-  nlohmann::ordered_json json;
-  put_fields(summary, json);
-  write_file_atomically(path, json_text(json, 2) + "\n");
+  write_file_atomically(path, json_text(json_of(summary), 2) + "\n");
 }
 
 std::optional<RunSummary> read_summary(const std::filesystem::path& path) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::nullopt;
-  const auto json = nlohmann::json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  const auto json = nlohmann::ordered_json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
   RunSummary summary;
   try {
-    take_fields(summary, json);
-  } catch (const RecordError& error) {
+    read_json(json, summary, MissingKeys::kUnknown);
+  } catch (const FieldError& error) {
     throw DataError(path.string() + ": not written by sdp-train (" + error.what() +
                     "). Remove the file; --resume of the run writes it again.");
   }

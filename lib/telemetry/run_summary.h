@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "telemetry/fields.h"
+#include "spec/visit.h"
 
 namespace sdp {
 
@@ -19,13 +19,12 @@ struct RunTimes {
   double save_s = 0;
   double data_s = 0;  ///< opening the data sets, once per part
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    constexpr FieldOptions kTime = {.quantity = Quantity::kSeconds, .if_missing = 0};
-    field("train_s", &RunTimes::train_s, kTime);
-    field("eval_s", &RunTimes::eval_s, kTime);
-    field("save_s", &RunTimes::save_s, kTime);
-    field("data_s", &RunTimes::data_s, kTime);
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("train_s", &RunTimes::train_s, kOrDefault);
+    field("eval_s", &RunTimes::eval_s, kOrDefault);
+    field("save_s", &RunTimes::save_s, kOrDefault);
+    field("data_s", &RunTimes::data_s, kOrDefault);
   }
   bool operator==(const RunTimes&) const = default;
 };
@@ -50,17 +49,16 @@ struct RunSummary {
   std::optional<double> perplexity = {};  ///< for a language model
   RunTimes times = {};                    ///< all 0 if the run did not record them
 
-  template <class Field>
-  static constexpr void fields(Field& field) {
-    constexpr FieldOptions kAlways = {.is_required = true};
-    field("step", &RunSummary::step, kAlways);
-    field("total_steps", &RunSummary::total_steps, kAlways);
-    field("samples_per_step", &RunSummary::samples_per_step, kAlways);
-    field("epochs", &RunSummary::epochs, kAlways);
-    field("processes", &RunSummary::processes, kAlways);
-    field("threads_per_process", &RunSummary::threads_per_process, kAlways);
-    field("device", &RunSummary::device, kAlways);
-    field("version", &RunSummary::version, kAlways);
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("step", &RunSummary::step, kRequired);
+    field("total_steps", &RunSummary::total_steps, kRequired);
+    field("samples_per_step", &RunSummary::samples_per_step, kRequired);
+    field("epochs", &RunSummary::epochs, kRequired);
+    field("processes", &RunSummary::processes, kRequired);
+    field("threads_per_process", &RunSummary::threads_per_process, kRequired);
+    field("device", &RunSummary::device, kRequired);
+    field("version", &RunSummary::version, kRequired);
     field("skipped_steps", &RunSummary::skipped_steps);
     field("loss", &RunSummary::loss);
     field("accuracy", &RunSummary::accuracy);

@@ -49,7 +49,7 @@ void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processe
   int64_t correct = 0;
   int64_t counted = 0;
   for (const ProcessReport& process : processes) {
-    combine(record.processes, process.of_process);
+    record.processes.add(process.of_process);
     in_flight_ms += process.in_flight_ms;
     waited_ms += process.waited_ms;
     record.exchange.ranks.push_back(process.exchange);

@@ -10,8 +10,8 @@
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/resume.h"
 #include "telemetry/metrics.h"
+#include "telemetry/progress.h"
 #include "telemetry/stopwatch.h"
-#include "telemetry/work.h"
 
 namespace sdp {
 namespace {

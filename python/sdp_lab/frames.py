@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pandas as pd
 
+from sdp_lab.columns import COLUMNS
 from sdp_lab.groups import Group, group_runs
-from sdp_lab.measures import columns, planned_memory
+from sdp_lab.measures import planned_memory
 from sdp_lab.runs import Line, Run, find
 
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
@@ -31,7 +32,7 @@ def load(paths: Paths) -> pd.DataFrame:
         end = run.end or {}
         row |= {"finished": run.is_finished, "processes": run.plan["processes"]}
         row |= {"device": end.get("device"), "version": end.get("version"), "folder": str(run.folder)}
-        row |= {column.key: column.value(run) for column in columns()}
+        row |= {column.key: column.value(run) for column in COLUMNS}
         row["planned_memory_bytes"] = planned_memory(run)
         rows.append(row | {key: run.value(key) for key in run.options if key not in row})
     return pd.DataFrame(rows)

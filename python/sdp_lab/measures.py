@@ -1,14 +1,11 @@
-"""Measures of a run as numbers: the columns of the table. Their list is the binary's."""
+"""Measures of a run as numbers; NaN: not known, or not yet."""
 
-import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sdp_lab.runs import Line, Run, total
-from sdp_lab.trainer import ask
 
 UNKNOWN = math.nan
 
@@ -29,50 +26,32 @@ def statistic(values: Iterable[float]) -> Statistic:
     return Statistic(mean, math.sqrt(squares / (len(known) - 1)) if len(known) > 1 else math.nan, len(known))
 
 
-@dataclass(frozen=True)
-class Column:
-    key: str  # with the unit: a column of the CSV file
-    title: str  # for tables; the unit is added by quantity
-    quantity: str
-    comparison: str  # none, ratio, difference
-    better: str | None  # higher, lower
-    detail: str  # terminal, document, file
-    models: str  # all, images, tokens
-    source: str  # train, eval, run
-    field: str
-    over_lines: str
-    over_processes: str
-    over_workers: str
-
-    def value(self, run: Run) -> float:
-        """NaN: not known, or not yet."""
-        if self.source == "train":
-            return over_lines([_of_line(line, self.field, self.over_processes) for line in run.train], self.over_lines)
-        if self.source == "eval":
-            return combined(run.evals[-1].get(self.field) if run.evals else None, self.over_workers)
-        kind = self.key.removeprefix("peak_")
-        return float(OF_RUN[self.key](run) if self.key in OF_RUN else peak_memory(run).get(kind, UNKNOWN))
+def mean(numbers: list[float]) -> float:
+    return total(numbers) / len(numbers)
 
 
-@functools.cache
-def columns() -> list[Column]:
-    return [Column(**column) for column in ask("describe")["columns"]]
-
-
-def combined(value: Any, how: str = "mean") -> float:
+def combined(value: Any, how: Callable[[list[float]], float] = mean) -> float:
     """A number or a list of numbers as one; NaN for what is missing or null."""
     if not isinstance(value, list):
         return UNKNOWN if value is None else float(value)
-    numbers = [combined(number) for number in value]
-    mean = total(numbers) / len(numbers) if numbers else UNKNOWN
-    return mean if how == "mean" or not numbers else {"max": max, "min": min, "sum": total}[how](numbers)
+    return how([combined(number) for number in value]) if value else UNKNOWN
 
 
-def _of_line(line: Line, field: str, how: str) -> float:
-    if field == "exchange_wait_ms":  # lines of older programs lack it
-        return _of_line(line, "exchange.reduce_wait_ms", how) + _of_line(line, "exchange.publish_wait_ms", how)
-    parent, _, key = field.rpartition(".")
-    return combined((line.get(parent, {}) if parent else line).get(key), how)
+def last_eval(key: str, how: Callable[[list[float]], float] = mean) -> Callable[[Run], float]:
+    """`key` of the last evaluation; `how` makes one number of a list by worker."""
+    return lambda run: combined(run.evals[-1].get(key) if run.evals else None, how)
+
+
+def typical(key: str, how: Callable[[list[float]], float] = mean) -> Callable[[Run], float]:
+    """`key`, which may be dotted, of the training lines; `how` makes one number of a list by process."""
+    return lambda run: over_lines([_of_line(line, key, how) for line in run.train])
+
+
+def _of_line(line: Line, key: str, how: Callable[[list[float]], float] = mean) -> float:
+    if key == "exchange_wait_ms":  # lines of older programs lack it
+        return _of_line(line, "exchange.reduce_wait_ms") + _of_line(line, "exchange.publish_wait_ms")
+    parent, _, name = key.rpartition(".")
+    return combined((line.get(parent, {}) if parent else line).get(name), how)
 
 
 def median(values: list[float]) -> float:
@@ -80,11 +59,25 @@ def median(values: list[float]) -> float:
     return statistics.median(known) if known else UNKNOWN
 
 
-def over_lines(values: list[float], how: str) -> float:
-    """The median leaves out the first line, which includes the start, if there are others."""
-    if how == "median":
-        return median(values[1:] if len(values) > 1 else values)
-    return UNKNOWN if not values else max(values) if how == "max" else values[-1]
+def over_lines(values: list[float]) -> float:
+    """The median, without the first line, which includes the start, if there are others."""
+    return median(values[1:] if len(values) > 1 else values)
+
+
+def steps(run: Run) -> float:
+    return float(run.step)
+
+
+def training_accuracy(run: Run) -> float:
+    return combined(run.train[-1].get("accuracy") if run.train else None)
+
+
+def epochs(run: Run) -> float:
+    return float(run.consumed("epochs", run.step)) or UNKNOWN
+
+
+def training_flops(run: Run) -> float:
+    return float(run.consumed("flops", run.step))
 
 
 def peak_memory(run: Run) -> dict[str, int]:
@@ -101,18 +94,31 @@ def peak_memory(run: Run) -> dict[str, int]:
     return max(found[False] or found[True], key=lambda kinds: sum(kinds.values()), default={})
 
 
-def _peak_tensor_memory(run: Run) -> float:
-    return sum(peak_memory(run).values()) or UNKNOWN
+def at_peak(kind: str) -> Callable[[Run], float]:
+    """A key of peak_memory()."""
+    return lambda run: float(peak_memory(run).get(kind, UNKNOWN))
 
 
-def _per_worker(run: Run) -> float:
+def peak_tensor_memory(run: Run) -> float:
+    return float(sum(peak_memory(run).values())) or UNKNOWN
+
+
+def peak_tensor_memory_per_worker(run: Run) -> float:
     slots = float(run.plan["workers"] * run.value("subnetwork.replicas")) / run.plan["processes"]
-    return _peak_tensor_memory(run) / slots
+    return peak_tensor_memory(run) / slots
 
 
-def _sent(run: Run) -> float:
+def peak_process_memory(run: Run) -> float:
+    return float(max((line.get("peak_process_memory_bytes", 0) for line in run.train), default=0)) or UNKNOWN
+
+
+def sent_bytes_per_step(run: Run) -> float:
     parts = ("exchange.reduce_bytes", "exchange.publish_bytes")
-    return over_lines([total(_of_line(line, part, "mean") for part in parts) for line in run.train], "median")
+    return over_lines([total(_of_line(line, part) for part in parts) for line in run.train])
+
+
+def largest_worker_parameters(run: Run) -> float:
+    return float(max(worker["parameters"] for worker in run.plan["per_worker"]))
 
 
 def planned_memory(run: Run) -> float:
@@ -122,18 +128,3 @@ def planned_memory(run: Run) -> float:
         worker["peak_bytes"]["total"] if worker.get("peak_bytes") else sum(worker.get(key, 0) for key in keys)
         for worker in run.plan["per_worker"]
     )
-
-
-OF_RUN: dict[str, Callable[[Run], float]] = {
-    "training_accuracy": lambda run: combined(run.train[-1].get("accuracy") if run.train else None),
-    "steps": lambda run: run.step,
-    "epochs": lambda run: float(run.consumed("epochs", run.step)) or UNKNOWN,
-    "training_flops": lambda run: float(run.consumed("flops", run.step)),
-    "peak_tensor_memory_bytes": _peak_tensor_memory,
-    "peak_tensor_memory_per_worker_bytes": _per_worker,
-    "peak_process_memory_bytes": lambda run: (
-        max((line.get("peak_process_memory_bytes", 0) for line in run.train), default=0) or UNKNOWN
-    ),
-    "sent_bytes_per_step": _sent,
-    "largest_worker_parameters": lambda run: max(worker["parameters"] for worker in run.plan["per_worker"]),
-}

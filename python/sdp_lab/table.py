@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from sdp_lab.columns import COLUMNS, Column
 from sdp_lab.groups import BUDGET, Group, natural
-from sdp_lab.measures import Column, Statistic, columns, statistic
+from sdp_lab.measures import Statistic, statistic
 from sdp_lab.text import BETWEEN_COLUMNS, LABEL_WIDTH, PAGE_WIDTH, Grid, bytes_text, count_text, draw, escaped, halves
 from sdp_lab.trainer import LabError
 
@@ -58,8 +59,8 @@ class Table:
 def make_table(groups: list[Group], baseline: str = "") -> Table:
     """`baseline`: a group's label or the beginning of it, or conditions such as coverage=1. Rows are compared with the one
     of their data set that it means and that agrees with them in whatever else differs."""
-    rows = [Row(group, {c.key: statistic(map(c.value, group.runs)) for c in columns()}) for group in groups]
-    table = Table([column for column in columns() if any(row.values[column.key].count for row in rows)], rows)
+    rows = [Row(group, {c.key: statistic(map(c.value, group.runs)) for c in COLUMNS}) for group in groups]
+    table = Table([column for column in COLUMNS if any(row.values[column.key].count for row in rows)], rows)
     if baseline:
         for of_data_set in table.data_sets().values():
             _compare(of_data_set, baseline)
@@ -191,7 +192,7 @@ def grid_of(table: Table, rows: list[Row], wanted: str, form: str) -> Grid:
 
 def score_column(table: Table, rows: list[Row]) -> Column:
     key = "loss_nats" if rows[0].group.first.is_of_tokens else "accuracy"
-    return next((column for column in table.columns if column.key == key), columns()[0])
+    return next((column for column in table.columns if column.key == key), COLUMNS[0])
 
 
 def pivots(table: Table, rows: list[Row], wanted: str) -> dict[str, Grid]:
@@ -203,7 +204,7 @@ def pivots(table: Table, rows: list[Row], wanted: str) -> dict[str, Grid]:
     if missing := [key for key in keys if not any(row.group.value(key) for row in rows)]:
         raise LabError(f"--pivot {wanted}: no run has an option {missing[0]}; expected for example coverage or lr")
     column = score_column(table, rows)
-    best_of = min if column.better == "lower" else max
+    best_of = max if column.quantity == "share" else min
     parts: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         group = row.group

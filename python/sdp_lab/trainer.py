@@ -1,4 +1,4 @@
-"""The sdp-train binary, which holds the lists of options and fields: the lab asks it instead of having its own."""
+"""The sdp-train binary, which holds the list of options: the lab asks it instead of having its own."""
 
 import functools
 import json

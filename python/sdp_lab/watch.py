@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from sdp_lab.measures import OF_RUN, median
+from sdp_lab.measures import median, peak_process_memory, peak_tensor_memory
 from sdp_lab.runs import Found, Run, find
 from sdp_lab.text import bytes_text, count_text, duration
 
@@ -24,7 +24,7 @@ def cells_of(run: Run) -> dict[str, str]:
     line, score = (run.train or [{}])[-1], (run.evals or [{}])[-1].get("loss" if run.is_of_tokens else "accuracy")
     step_ms = median([line.get("step_ms") or math.nan for line in run.train[-RECENT_LINES:]])
     left = max(0, total - run.step) * step_ms / 1000 if total else math.nan
-    memory = [OF_RUN[key](run) for key in ("peak_tensor_memory_bytes", "peak_process_memory_bytes")]
+    memory = [peak_tensor_memory(run), peak_process_memory(run)]
     return {
         "run": run.name,
         "step": f"{run.step}/{total or '?'}",

@@ -23,11 +23,11 @@ namespace sdp {
 namespace {
 
 /// Keys of all integers, in every kind of a section, each once with its limits.
-template <SpecStruct Spec>
+template <HasFields Spec>
 void collect_integers(const std::string& parent, std::vector<std::pair<std::string, Limits>>& keys) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
     const std::string key = dotted(parent, field.key);
-    if constexpr (SpecStruct<T>)
+    if constexpr (HasFields<T>)
       collect_integers<T>(key, keys);
     else if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, std::optional<int64_t>>)
       keys.emplace_back(key, field.limits);

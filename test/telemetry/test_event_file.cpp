@@ -3,7 +3,6 @@
 
 #include "catch.h"
 #include "io/glob.h"
-#include "telemetry/crc32c.h"
 #include "telemetry/event_file.h"
 #include "telemetry/run_metrics.h"
 #include "temp_folder.h"

@@ -6,7 +6,6 @@
 #include "catch.h"
 #include "pseudo_terminal.h"
 #include "telemetry/progress.h"
-#include "telemetry/work.h"
 #include "temp_folder.h"
 
 using namespace sdp;

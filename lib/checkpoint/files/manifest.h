@@ -29,6 +29,13 @@ struct ManifestData {
   std::string hash;
 
   bool operator==(const ManifestData&) const = default;
+
+  /// The fields in run.json (spec/json_fields.h).
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("samples", &ManifestData::samples);
+    field("hash", &ManifestData::hash);
+  }
 };
 
 /// What the run had done when its steps last changed in samples, micro-batches or share of the budget (a

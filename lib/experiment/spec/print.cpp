@@ -11,10 +11,10 @@
 namespace sdp {
 namespace {
 
-template <SpecStruct Spec>
+template <HasFields Spec>
 void check_chosen(const std::string& parent, const ChosenNames& chosen) {
   for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*) {
-    if constexpr (SpecStruct<T>) check_chosen<T>(dotted(parent, field.key), chosen);
+    if constexpr (HasFields<T>) check_chosen<T>(dotted(parent, field.key), chosen);
     if constexpr (KindOfSeveral<T>) {
       const auto name = chosen.find(parent);
       if (name == chosen.end() || T().choose(name->second)) return;
