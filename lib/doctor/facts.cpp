@@ -14,9 +14,9 @@
 #include "device/device.h"
 #include "device/version.h"
 #include "doctor/network.h"
+#include "process/identity.h"
 #include "process/memory.h"
 #include "spec/json_fields.h"
-#include "telemetry/run_owner.h"
 #include "text/json_text.h"
 
 #ifdef USE_C10D_NCCL

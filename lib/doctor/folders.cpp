@@ -13,8 +13,8 @@
 
 #include "io/descriptor.h"
 #include "io/file.h"
+#include "process/identity.h"
 #include "spec/error.h"
-#include "telemetry/run_owner.h"
 #include "text/units.h"
 #include "train/shared_run_folder.h"
 

@@ -1,4 +1,5 @@
 #include "doctor/network.h"
+#include "process/identity.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -12,7 +13,6 @@
 #include <memory>
 #include <vector>
 
-#include "telemetry/run_owner.h"
 
 namespace sdp {
 namespace {

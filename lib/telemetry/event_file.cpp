@@ -10,8 +10,8 @@
 #include <string>
 
 #include "io/glob.h"
+#include "process/identity.h"
 #include "telemetry/crc32c.h"
-#include "telemetry/run_owner.h"
 
 namespace sdp {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "experiment/run_format.h"
 #include "io/file.h"
+#include "process/identity.h"
 #include "spec/error.h"
-#include "telemetry/run_owner.h"
 #include "text/json_text.h"
 
 namespace sdp {

@@ -11,6 +11,7 @@
 #include "device/placed_ranks.h"
 #include "experiment/spec/print.h"
 #include "forecast/peak.h"
+#include "process/identity.h"
 #include "spec/error.h"
 #include "subnet/identity.h"
 #include "subnet/plan_warnings.h"

@@ -19,6 +19,7 @@
 #include "catch.h"
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/load.h"
+#include "process/identity.h"
 #include "process/stop_signals.h"
 #include "temp_folder.h"
 #include "train/trainer.h"
