@@ -13,7 +13,7 @@
 #include "commands.h"
 #include "device/device.h"
 #include "experiment/spec/load.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "model/layouts.h"
 #include "model/tensor_source.h"
 #include "print_warnings.h"

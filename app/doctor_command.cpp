@@ -8,7 +8,7 @@
 #include "device/device.h"
 #include "doctor/doctor.h"
 #include "process/identity.h"
-#include "process/stop_signals.h"
+#include "process/signals.h"
 #include "spec/error.h"
 
 namespace sdp {

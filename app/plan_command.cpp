@@ -15,7 +15,7 @@
 #include "external_command.h"
 #include "forecast/forecast.h"
 #include "forecast/step_time.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "machine.h"
 #include "measure/measurement_text.h"
 #include "plan/figures.h"

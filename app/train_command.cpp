@@ -24,7 +24,7 @@
 #include "import_data.h"
 #include "model/layouts.h"
 #include "print_warnings.h"
-#include "process/stop_signals.h"
+#include "process/signals.h"
 #include "run_spec.h"
 #include "smoke_test.h"
 #include "spec/error.h"

@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "comm/sockets.h"
-#include "process/write_line.h"
+#include "process/signals.h"
 #include "spec/error.h"
 
 namespace sdp {

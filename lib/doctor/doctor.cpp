@@ -12,7 +12,7 @@
 #include "doctor/judge.h"
 #include "doctor/rates.h"
 #include "doctor/regimes.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "spec/text.h"

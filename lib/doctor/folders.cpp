@@ -11,10 +11,10 @@
 #include <cstring>
 #include <optional>
 
-#include "io/descriptor.h"
 #include "io/file.h"
 #include "process/identity.h"
 #include "spec/error.h"
+#include "subnet/random_bits.h"
 #include "text/units.h"
 #include "train/shared_run_folder.h"
 
@@ -99,12 +99,10 @@ std::string rate_text(double bytes, double seconds) {
 /// The bytes of block number `block`: pseudo-random, so that no file system can compress them.
 std::vector<std::byte> block_of(uint64_t block) {
   std::vector<std::byte> bytes(kBlockBytes);
-  uint64_t state = block * 0x9E3779B97F4A7C15 + 1;
-  for (size_t i = 0; i < bytes.size(); i += sizeof(state)) {
-    state ^= state << 13;  // xorshift64 (Marsaglia 2003)
-    state ^= state >> 7;
-    state ^= state << 17;
-    std::memcpy(bytes.data() + i, &state, sizeof(state));
+  RandomBits random(block);
+  for (size_t i = 0; i < bytes.size(); i += sizeof(uint64_t)) {
+    const uint64_t bits = random.next();
+    std::memcpy(bytes.data() + i, &bits, sizeof(bits));
   }
   return bytes;
 }

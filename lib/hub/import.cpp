@@ -13,7 +13,6 @@
 #include "hub/library_files.h"
 #include "hub/library_tensors.h"
 #include "hub/model_config.h"
-#include "io/atomic_file.h"
 #include "io/file.h"
 #include "model/layouts.h"
 #include "model/slices.h"

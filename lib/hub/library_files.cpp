@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint_keys.h"
 #include "engine/finite.h"
 #include "io/file.h"
-#include "io/glob.h"
+#include "io/listing.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

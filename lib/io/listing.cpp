@@ -1,5 +1,7 @@
 #include "io/listing.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <system_error>
 
@@ -22,6 +24,14 @@ std::vector<FolderEntry> list_folder(const fs::path& folder) {
   std::sort(entries.begin(), entries.end(),
             [](const FolderEntry& a, const FolderEntry& b) { return a.name < b.name; });
   return entries;
+}
+
+std::vector<fs::path> files_matching(const fs::path& folder, const std::string& pattern) {
+  std::vector<fs::path> files;
+  for (const FolderEntry& entry : list_folder(folder))
+    if (!entry.is_folder && fnmatch(pattern.c_str(), entry.name.c_str(), FNM_PERIOD) == 0)
+      files.push_back(folder / entry.name);
+  return files;
 }
 
 }  // namespace sdp

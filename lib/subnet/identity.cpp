@@ -1,6 +1,6 @@
 #include "subnet/identity.h"
 
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "spec/json_fields.h"
 
 namespace sdp {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <string>
 
-#include "io/glob.h"
+#include "io/listing.h"
 #include "process/identity.h"
 #include "telemetry/crc32c.h"
 

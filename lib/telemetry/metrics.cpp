@@ -4,8 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "io/atomic_file.h"
-#include "io/lines.h"
+#include "io/file.h"
 #include "spec/error.h"
 #include "telemetry/record_json.h"
 #include "text/json_text.h"

@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "io/descriptor.h"
 #include "io/file.h"
 #include "process/condition_variable.h"
 #include "process/identity.h"

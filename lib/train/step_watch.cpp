@@ -4,7 +4,7 @@
 
 #include <exception>
 
-#include "process/write_line.h"
+#include "process/signals.h"
 
 namespace sdp {
 

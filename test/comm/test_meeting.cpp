@@ -16,7 +16,7 @@
 #include "catch.h"
 #include "comm/meet_peers.h"
 #include "comm/meeting_file.h"
-#include "hash/hmac.h"
+#include "hash/hash.h"
 #include "helper_process.h"
 #include "spec/error.h"
 

@@ -20,7 +20,7 @@
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/load.h"
 #include "process/identity.h"
-#include "process/stop_signals.h"
+#include "process/signals.h"
 #include "temp_folder.h"
 #include "train/trainer.h"
 
