@@ -56,9 +56,14 @@ std::string utc_now() {
   return text.data();
 }
 
+std::string boot_id() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
+}
+
 std::string machine_id() {
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  const std::string boot = boot_id();
   std::error_code ignored;
   const std::string pids = std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
   // Where the system does not tell, no other process counts as visible.

@@ -16,6 +16,9 @@ std::string host_name();
 /// The current time in UTC, "2026-11-22T18:30:00Z".
 std::string utc_now();
 
+/// Of this host's kernel, until it starts again; empty if it does not tell.
+std::string boot_id();
+
 /// Boot id and PID namespace: processes with the same value see each other's PIDs.
 std::string machine_id();
 
