@@ -13,7 +13,7 @@
 #include "device/device.h"
 #include "experiment/spec/load.h"
 #include "inputs.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "model/model_spec.h"
 #include "model/tensors.h"
 #include "spec/error.h"

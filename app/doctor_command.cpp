@@ -7,9 +7,9 @@
 #include "commands.h"
 #include "device/device.h"
 #include "doctor/doctor.h"
-#include "process/stop_signals.h"
+#include "process/identity.h"
+#include "process/signals.h"
 #include "spec/error.h"
-#include "telemetry/run_owner.h"
 
 namespace sdp {
 namespace {

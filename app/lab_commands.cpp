@@ -26,6 +26,7 @@
 #include "forecast/forecast.h"
 #include "inputs.h"
 #include "plan/run_steps.h"
+#include "process/identity.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
@@ -53,10 +54,10 @@ ordered_json state_of(const RunFolder& folder, LockWatch& lock) {
   const bool is_free = lock.look() == LockWatch::State::kFree;
   ordered_json state = {{"stage", "to do"}, {"step", 0}};
   if (!is_free) {
-    const std::optional<RunOwner>& owner = lock.owner();
+    const std::optional<RunOwner>& owner = lock.chain().owner;
     state["owner"] = {{"text", owner ? describe(*owner) : "its lock file names no owner"},
                       {"host", owner ? owner->host : "?"},
-                      {"is_on_this_machine", owner && owner->machine == this_process().machine}};
+                      {"is_on_this_machine", owner && owner->machine == machine_id()}};
   }
   const std::optional<RunSummary> summary = read_summary(folder.summary());
   const std::optional<int64_t> saved = CheckpointStore(folder.dir).latest_step();

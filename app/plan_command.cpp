@@ -14,7 +14,7 @@
 #include "forecast/peak.h"
 #include "forecast/step_time.h"
 #include "inputs.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "measure/measure.h"
 #include "plan/figures.h"
 #include "plan/plan_text.h"

@@ -15,7 +15,7 @@
 #include "experiment/spec/load.h"
 #include "experiment/spec/resume.h"
 #include "inputs.h"
-#include "process/stop_signals.h"
+#include "process/signals.h"
 #include "spec/error.h"
 #include "spec/text.h"
 #include "telemetry/progress.h"

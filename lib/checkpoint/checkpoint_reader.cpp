@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/checks.h"
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -30,8 +30,7 @@
 #include "comm/rendezvous.h"
 #include "comm/shared_devices.h"
 #include "io/file.h"
-#include "process/stop_signals.h"
-#include "process/write_line.h"
+#include "process/signals.h"
 #include "spec/error.h"
 
 namespace sdp {

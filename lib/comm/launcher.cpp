@@ -14,16 +14,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <optional>
 #include <system_error>
 
 #include "comm/cores.h"
 #include "comm/ranks.h"
 #include "io/file.h"
-#include "process/awaited_signals.h"
 #include "process/copy.h"
-#include "process/stop_signals.h"
-#include "process/tail.h"
+#include "process/signals.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -40,19 +39,29 @@ constexpr std::chrono::seconds kGrace{5};
 /// disappears with the last process, however the processes end.
 class RendezvousFile {
  public:
-  RendezvousFile() : descriptor_(memfd_create("sdp-train rendezvous", /*flags=*/0)) {
-    if (descriptor_ < 0) throw_errno("cannot create a file in memory (memfd_create)");
+  RendezvousFile() : file_(memfd_create("sdp-train rendezvous", /*flags=*/0)) {
+    if (file_.number() < 0) throw_errno("cannot create a file in memory (memfd_create)");
   }
-  ~RendezvousFile() { close(descriptor_); }
-  RendezvousFile(const RendezvousFile&) = delete;
-  RendezvousFile& operator=(const RendezvousFile&) = delete;
 
   /// The path under which the processes that this one starts can open the file.
-  std::string path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(file_.number()); }
 
  private:
-  int descriptor_;
+  Descriptor file_;
 };
+
+/// The last lines of a file, at most 20, ignoring its first `begin_bytes`; none if the file cannot be read.
+std::deque<std::string> last_lines(const std::filesystem::path& path, std::uintmax_t begin_bytes) {
+  constexpr size_t kMostLines = 20;
+  std::deque<std::string> lines;
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(begin_bytes));
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > kMostLines) lines.pop_front();
+  }
+  return lines;
+}
 
 /// A rank's output file; rank 0 has none.
 struct Log {

@@ -15,7 +15,7 @@
 #include <stdexcept>
 
 #include "comm/ranks.h"
-#include "hash/hmac.h"
+#include "hash/hash.h"
 
 namespace sdp {
 namespace {

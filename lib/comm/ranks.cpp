@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "comm/ranks.h"
+#include "hash/hash.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -152,20 +154,13 @@ Ranks read_numbers(const Variables& variables, const Family& family) {
   return ranks;
 }
 
-/// FNV-1a: the same on every host and in every build.
-uint64_t hash(const std::string& text) {
-  uint64_t value = 0xcbf29ce484222325;
-  for (const unsigned char byte : text)
-    value = (value ^ byte) * 0x100000001b3;
-  return value;
-}
-
 int master_port(const Variables& variables, const std::vector<std::string>& job) {
   if (variables.has("MASTER_PORT")) return variables.number("MASTER_PORT", 1, 65535);
   std::string id;
   for (const std::string& name : job)
     if (variables.has(name)) id += variables.text(name) + "/";
-  return id.empty() ? kDefaultPort : kFirstJobPort + static_cast<int>(hash(id) % kJobPorts);
+  if (id.empty()) return kDefaultPort;
+  return kFirstJobPort + static_cast<int>(std::stoull(xxh3_128(id).substr(0, 16), nullptr, 16) % kJobPorts);
 }
 
 /// `first_host`: host of rank 0 if the launcher reports it, else "".

@@ -18,7 +18,7 @@
 
 #include "comm/sockets.h"
 #include "io/file.h"
-#include "process/write_line.h"
+#include "process/signals.h"
 #include "spec/error.h"
 
 namespace sdp {

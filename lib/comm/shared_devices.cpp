@@ -1,14 +1,12 @@
 #include "comm/shared_devices.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <array>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 
 #include "comm/peer_watch.h"
+#include "process/identity.h"
 
 namespace sdp {
 namespace {
@@ -24,11 +22,7 @@ std::string place_key(int rank) {
 
 std::string nccl_host() {
   if (const char* id = std::getenv("NCCL_HOSTID")) return id;
-  std::array<char, 256> name = {};
-  gethostname(name.data(), name.size() - 1);
-  std::string boot_id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot_id);
-  return fmt::format("{} {}", name.data(), boot_id);
+  return fmt::format("{} {}", host_name(), boot_id());
 }
 
 std::vector<DevicePlace> gather_places(c10d::Store& store, int rank, int size, const DevicePlace& mine) {

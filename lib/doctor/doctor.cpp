@@ -11,7 +11,7 @@
 #include "doctor/masked_step.h"
 #include "doctor/rates.h"
 #include "doctor/run_folder.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "spec/text.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "text/table.h"
 #include "text/units.h"
 

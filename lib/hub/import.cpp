@@ -16,7 +16,6 @@
 #include "checkpoint/files/store.h"
 #include "hub/library_files.h"
 #include "hub/model_config.h"
-#include "io/atomic_file.h"
 #include "io/file.h"
 #include "model/model_spec.h"
 #include "model/tensors.h"

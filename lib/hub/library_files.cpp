@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint_tensors.h"
 #include "engine/checks.h"
 #include "io/file.h"
-#include "io/glob.h"
+#include "io/listing.h"
 #include "model/library_format.h"
 #include "spec/error.h"
 #include "spec/text.h"

@@ -12,7 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "io/descriptor.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -75,16 +74,16 @@ void check_content(const std::filesystem::path& path, std::span<const std::byte>
   if (!wrong.empty()) throw DataError(path.string() + ": " + wrong + ".");
 }
 
+Descriptor::~Descriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
 OutputFile::OutputFile(std::filesystem::path path, Mode mode) : path_(std::move(path)) {
   const int position = mode == Mode::kAppend ? O_APPEND : mode == Mode::kNew ? O_EXCL : O_TRUNC;
   if (mode == Mode::kNew && ::unlink(path_.c_str()) != 0 && errno != ENOENT)
     throw_io_error("replace", path_, errno);
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | position, 0666);
-  if (descriptor_ < 0) throw_io_error("create", path_, errno);
-}
-
-OutputFile::~OutputFile() {
-  ::close(descriptor_);
+  file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | position, 0666));
+  if (file_.number() < 0) throw_io_error("create", path_, errno);
 }
 
 void OutputFile::write(std::span<const std::byte> data) {
@@ -102,50 +101,60 @@ void OutputFile::flush() {
 
 void OutputFile::sync() {
   flush();
-  if (::fsync(descriptor_) != 0) throw_io_error("write", path_, errno);
+  if (::fsync(file_.number()) != 0) throw_io_error("write", path_, errno);
 }
 
 bool OutputFile::is_regular() const {
   struct stat status = {};
-  return ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);
+  return ::fstat(file_.number(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
 void OutputFile::write_all(std::span<const std::byte> data) {
   while (!data.empty()) {
-    const ssize_t written = ::write(descriptor_, data.data(), data.size());
+    const ssize_t written = ::write(file_.number(), data.data(), data.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_io_error("write", path_, errno);
     data = data.subspan(static_cast<size_t>(written));
   }
 }
 
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)), file_(std::filesystem::path(path_) += ".tmp", OutputFile::Mode::kNew) {}
+
+AtomicFile::~AtomicFile() {
+  std::error_code ignored;
+  if (!committed_) std::filesystem::remove(file_.path(), ignored);
+}
+
+void AtomicFile::commit() {
+  file_.sync();
+  std::error_code error;
+  std::filesystem::rename(file_.path(), path_, error);
+  if (error) throw_io_error("write", path_, error.value());
+  committed_ = true;
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
   check_regular_file(path_);
-  descriptor_ = open_file(path_, O_RDONLY | O_CLOEXEC).release();
-}
-
-InputFile::~InputFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-InputFile& InputFile::operator=(InputFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
+  file_ = open_file(path_, O_RDONLY | O_CLOEXEC);
 }
 
 int64_t InputFile::size_bytes() const {
   struct stat status = {};
-  if (::fstat(descriptor_, &status) != 0) throw_io_error("read", path_, errno);
+  if (::fstat(file_.number(), &status) != 0) throw_io_error("read", path_, errno);
   return status.st_size;
 }
 
 void InputFile::read_at(int64_t offset_bytes, std::span<std::byte> data) const {
   while (!data.empty()) {
-    const ssize_t got = ::pread(descriptor_, data.data(), data.size(), offset_bytes);
+    const ssize_t got = ::pread(file_.number(), data.data(), data.size(), offset_bytes);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_io_error("read", path_, errno);
     if (got == 0)
@@ -207,6 +216,18 @@ std::vector<uint8_t> read_bytes(const std::filesystem::path& path) {
   std::vector<uint8_t> bytes(static_cast<size_t>(file.size_bytes()));
   file.read_at(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;
+}
+
+void for_each_line(const std::filesystem::path& path,
+                   const std::function<void(int64_t number, const std::string& line, bool is_whole)>& use) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw_io_error("read", path, errno);
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number)
+    use(number, line, !in.eof());
+  if (in.bad()) throw_io_error("read", path, errno);
 }
 
 void sync_folder(const std::filesystem::path& folder) {

@@ -1,14 +1,16 @@
 #pragma once
 
-// Files by file descriptor, for what std::fstream hides: why a call failed, fsync, mmap.
-// Every failure is a DataError with the path, the system's reason and what to do.
+// Files by file descriptor, for what std::fstream hides: why a call failed, fsync, mmap, replacing a file
+// whole. Every failure is a DataError with the path, the system's reason and what to do.
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace sdp {
@@ -23,6 +25,26 @@ std::string_view advice_for(int error);
 /// is read as it is begins with. MappedFile and read_text() call it. `content`: the file's, or its first KiB.
 void check_content(const std::filesystem::path& path, std::span<const std::byte> content);
 
+/// A file descriptor that is closed with the object. A negative number, as open() returns it on failure,
+/// stands for none.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+
+  int number() const { return number_; }
+  /// Leaves closing to the caller.
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
+
 /// Buffered output. What was not flushed when the object dies is lost: a destructor cannot report an error.
 class OutputFile {
  public:
@@ -33,9 +55,6 @@ class OutputFile {
   };
 
   OutputFile(std::filesystem::path path, Mode mode);
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::span<const std::byte> data);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
@@ -52,17 +71,36 @@ class OutputFile {
   void write_all(std::span<const std::byte> data);
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor file_;
   std::vector<std::byte> buffer_;
 };
+
+/// A file that is replaced whole or not at all, whenever the machine stops: written under a temporary name
+/// next to `path` and renamed by commit(). Without commit() the old file stays and the temporary one is
+/// removed. One writer at a time.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(std::string_view text) { file_.write(text); }
+  /// fsync, rename, fsync of the folder.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  OutputFile file_;
+  bool committed_ = false;
+};
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// A file that several threads may read at once, each at its place.
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);
-  ~InputFile();
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
 
   int64_t size_bytes() const;
   /// Fills `data` from `offset_bytes` on. A file that ends before that is an error too.
@@ -70,7 +108,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor file_;
 };
 
 /// The whole of a file, mapped read-only.
@@ -98,6 +136,11 @@ std::string read_text(const std::filesystem::path& path);
 
 /// The whole of a file of bytes, without a copy on the way.
 std::vector<uint8_t> read_bytes(const std::filesystem::path& path);
+
+/// Calls use(number, line, is_whole) for every line of a text file, counted from 1, without its end;
+/// is_whole: it has one. A file that is not there has no lines.
+void for_each_line(const std::filesystem::path& path,
+                   const std::function<void(int64_t number, const std::string& line, bool is_whole)>& use);
 
 /// Makes names created, renamed or removed in a folder durable.
 void sync_folder(const std::filesystem::path& folder);

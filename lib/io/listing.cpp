@@ -1,5 +1,7 @@
 #include "io/listing.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <system_error>
 #include <utility>
@@ -32,6 +34,14 @@ std::vector<std::string> entry_names(const fs::path& folder) {
     for (FolderEntry& entry : list_folder(folder))
       names.push_back(std::move(entry.name));
   return names;
+}
+
+std::vector<fs::path> files_matching(const fs::path& folder, const std::string& pattern) {
+  std::vector<fs::path> files;
+  for (const FolderEntry& entry : list_folder(folder))
+    if (!entry.is_folder && fnmatch(pattern.c_str(), entry.name.c_str(), FNM_PERIOD) == 0)
+      files.push_back(folder / entry.name);
+  return files;
 }
 
 }  // namespace sdp

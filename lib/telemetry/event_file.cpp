@@ -10,8 +10,8 @@
 #include <cmath>
 #include <string>
 
-#include "io/glob.h"
-#include "telemetry/run_owner.h"
+#include "io/listing.h"
+#include "process/identity.h"
 
 namespace sdp {
 namespace {

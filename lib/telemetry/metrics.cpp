@@ -6,8 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "io/atomic_file.h"
-#include "io/lines.h"
+#include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "text/json_text.h"

@@ -79,9 +79,9 @@ bool has_results(const fs::path& metrics) {
 void refuse_results(const RunFolder& run, bool resume) {
   if (resume) return;
   std::string exists = "the run folder " + run.dir.string() + " exists";
-  if (const std::optional<RunOwner> owner = lock_owner(run.dir);
-      owner && state_of(*owner, this_process()) == OwnerState::kUnknown)
-    exists += ", and is locked by " + describe(*owner) + ", which may still be running";
+  LockWatch lock(run.dir);
+  if (lock.look() == LockWatch::State::kSilent && lock.chain().owner)
+    exists += ", and is locked by " + describe(*lock.chain().owner) + ", which may still be running";
   if (const std::string last = last_checkpoint(run); !last.empty())
     throw UsageError(exists + ", with the checkpoint " + last +
                      ". Continue that run with --resume, or set another name.");
@@ -90,12 +90,6 @@ void refuse_results(const RunFolder& run, bool resume) {
         exists +
         ", with the metrics of a run that ended before its first checkpoint. Start it again with "
         "--resume=if-any, which drops them, or set another name.");
-}
-
-/// Whether the owner's process is visibly running. Does not wait for others, as the folder is refused anyway.
-bool is_in_use(const RunFolder& run) {
-  const std::optional<RunOwner> owner = lock_owner(run.dir);
-  return owner && state_of(*owner, this_process()) == OwnerState::kRunning;
 }
 
 }  // namespace
@@ -155,7 +149,8 @@ LockedRunFolder create_run_folder(const fs::path& output_dir, const std::string&
                      (error ? error.message() : "a file of that name exists") +
                      ". Set another output.dir or name.");
   check_run_files(run, /*to_write=*/true);
-  if (!is_in_use(run)) refuse_results(run, resume);
+  // Where the owner is visibly running, locking names it. Others are not waited for if the folder is refused.
+  if (LockWatch(run.dir).look() != LockWatch::State::kHeld) refuse_results(run, resume);
   LockedRunFolder locked{.folder = run, .lock = lock(run.dir)};
   refuse_results(run, resume);  // by a run that has just ended
   return locked;

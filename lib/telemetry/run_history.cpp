@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "io/file.h"
+#include "process/identity.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
-#include "telemetry/run_owner.h"
 #include "text/json_text.h"
 
 namespace sdp {

@@ -4,335 +4,247 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <mutex>
+#include <nlohmann/json.hpp>
 #include <utility>
-#include <vector>
 
-#include "io/descriptor.h"
 #include "io/file.h"
+#include "process/condition_variable.h"
+#include "process/identity.h"
 #include "spec/error.h"
 #include "telemetry/run_folder.h"
+#include "text/json_text.h"
 
 namespace sdp {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunOwner, id, host, machine, pid, process_start, job, job_restarts, since)
+
 namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Id of a file that names no owner: it is being written, or damaged.
-constexpr const char* kUnreadable = "unreadable";
-
-/// A lock file and its content.
-struct LockFile {
-  fs::path path;
-  std::string text;
-  std::optional<RunOwner> owner;
-
-  std::string id() const { return owner ? owner->id : kUnreadable; }
-  /// The file whose creation gives the right to replace this one.
-  fs::path claim() const { return RunFolder{path.parent_path()}.lock().string() + "." + id(); }
-};
-
-/// Reads a small file into `text`. Returns 0 or an errno value.
-int try_read(const fs::path& path, std::string& text) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (file.number() < 0) return errno;
-  std::array<char, 4096> part{};
-  text.clear();
-  for (;;) {
-    const ssize_t got = read(file.number(), part.data(), part.size());
-    if (got == 0) return 0;
-    if (got > 0) text.append(part.data(), static_cast<size_t>(got));
-    if (got < 0 && errno != EINTR) return errno;
-  }
+std::string environment_value(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
 }
 
 /// std::nullopt if the file does not exist. The file is opened on every call, because NFS clients check for
-/// changes only on opening. A file that another host has just replaced may be stale on the first call.
+/// changes only on opening. A file that another host has just removed may be stale on the first call.
 std::optional<std::string> read_file(const fs::path& path) {
-  std::string text;
-  int error = ESTALE;
-  for (int attempt = 0; attempt < 3 && error == ESTALE; ++attempt)
-    error = try_read(path, text);
-  if (error == ENOENT) return std::nullopt;
-  if (error != 0) throw_io_error("read", path, error);
-  return text;
-}
-
-void write_at(int descriptor, const fs::path& path, size_t offset, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = pwrite(descriptor, text.data(), text.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_io_error("write", path, errno);
-    offset += static_cast<size_t>(written);
-    text.remove_prefix(static_cast<size_t>(written));
+  for (int attempt = 1;; ++attempt) {
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (file.number() < 0 && errno == ENOENT) return std::nullopt;
+    std::array<char, 4096> text{};
+    const ssize_t size = file.number() < 0 ? -1 : read(file.number(), text.data(), text.size());
+    if (size >= 0) return std::string(text.data(), static_cast<size_t>(size));
+    if (attempt == 3 || (errno != ESTALE && errno != EINTR)) throw_io_error("read", path, errno);
   }
 }
 
-/// Creates a file exclusively and returns its descriptor; -1 if the file exists.
-int create_exclusively(const fs::path& path, std::string_view text) {
-  Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+/// Whether the file has this text now, on the disk; errno says why not.
+bool write_text(int descriptor, const std::string& text) {
+  errno = ENOSPC;  // if only a part is written
+  return pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+         fsync(descriptor) == 0;
+}
+
+/// Makes `self` the owner. Returns the descriptor of its file, or -1 if another process was faster.
+int take_over(const fs::path& folder, const fs::path& next, const RunOwner& self) {
+  Descriptor file(open(next.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.number() < 0 && errno == EEXIST) return -1;
-  if (file.number() < 0) throw_io_error("create", path, errno);
-  try {
-    write_at(file.number(), path, 0, text);
-    if (fsync(file.number()) != 0) throw_io_error("write", path, errno);
-  } catch (...) {
-    unlink(path.c_str());
-    throw;
+  if (file.number() < 0) throw_io_error("create", next, errno);
+  if (!write_text(file.number(), lock_text(self, 0))) {
+    const int error = errno;
+    unlink(next.c_str());
+    throw_io_error("write", next, error);
   }
-  return file.release();
+  const LockChain chain = read_lock(folder);
+  if (chain.is_held_by(self)) return file.release();
+  if (std::count(chain.files.begin(), chain.files.end(), next) == 0) unlink(next.c_str());
+  return -1;
 }
 
-/// While a file is open, as the owner's lock file is, an NFS client may cache for up to a minute which file
-/// its name refers to. Opening the folder makes the client ask the server again.
-void refresh_names(const fs::path& folder) {
-  const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+std::string name_of_owner(const LockChain& chain) {
+  return chain.owner ? describe(*chain.owner) : chain.files.empty() ? "nobody" : "an unknown owner";
 }
 
-/// run.lock and its replacements; the last one is the owner's. Empty if the folder is not locked.
-std::vector<LockFile> read_chain(const fs::path& folder) {
-  refresh_names(folder);
-  std::vector<LockFile> chain;
-  fs::path path = RunFolder{folder}.lock();
-  while (const std::optional<std::string> text = read_file(path)) {
-    chain.push_back({.path = path, .text = *text, .owner = parse_lock_text(*text)});
-    path = chain.back().claim();
-    for (const LockFile& file : chain)
-      if (file.path == path) return chain;  // an unreadable file claims another unreadable one
-  }
-  return chain;
-}
-
-bool is_owner(const std::vector<LockFile>& chain, const RunOwner& self) {
-  return !chain.empty() && chain.back().id() == self.id;
-}
-
-/// Whether `later` is `earlier` with one more file, which has that id.
-bool extends(const std::vector<LockFile>& later, const std::vector<LockFile>& earlier,
-             const std::string& id) {
-  if (later.size() != earlier.size() + 1 || later.back().id() != id) return false;
-  for (size_t i = 0; i < earlier.size(); ++i)
-    if (later[i].id() != earlier[i].id()) return false;
-  return true;
-}
-
-/// Gives the end of a chain whose owner is gone a new owner. Returns its descriptor, or -1 if another process
-/// was faster.
-int replace(const fs::path& folder, const std::vector<LockFile>& chain, const RunOwner& self) {
-  const fs::path claim = chain.back().claim();
-  Descriptor file(create_exclusively(claim, lock_text(self, 0)));
-  if (file.number() < 0) return -1;
-  if (!extends(read_chain(folder), chain, self.id)) {
-    unlink(claim.c_str());  // that lock no longer exists
-    return -1;
-  }
-  // From the end of the chain on: a file may still be renamed by a process that claimed it earlier and was
-  // taken for gone. It then renames our file.
-  fs::path from = claim;
-  for (auto to = chain.rbegin(); to != chain.rend(); ++to) {
-    rename(from.c_str(), to->path.c_str());  // fails if such a process was faster
-    from = to->path;
-  }
-  const std::vector<LockFile> result = read_chain(folder);
-  return result.size() == 1 && is_owner(result, self) ? file.release() : -1;
-}
-
-std::string name_of(const std::optional<RunOwner>& owner) {
-  return owner ? describe(*owner) : "an unknown owner";
-}
-
-[[noreturn]] void refuse(const fs::path& folder, const RunOwner& owner, const RunOwner& self) {
-  std::string advice = "Wait for that run, stop it, or set another name.";
+std::string refusal(const fs::path& folder, const RunOwner& owner, const RunOwner& self) {
+  std::string_view advice = "Wait for that run, stop it, or set another name.";
   if (!owner.job.empty() && owner.job == self.job)
     advice =
         "Both processes belong to this job, and each was started as a run of its own. Give every run its own "
         "name; for one run of several processes, start them with a launcher that sets RANK and WORLD_SIZE.";
-  throw UsageError(
-      fmt::format("the run folder {} is in use by {}. {}", folder.string(), describe(owner), advice));
+  return fmt::format("the run folder {} is in use by {}. {}", folder.string(), describe(owner), advice);
 }
-
-/// Returns the descriptor of the lock file.
-int lock(const fs::path& folder, const RunOwner& self, const OnLockNotice& notice, const LockTimes& times) {
-  LockWatch watch(folder, times, self);
-  std::string told_of;  // id of the lock that `notice` was called for
-  for (;;) {
-    const std::vector<LockFile> chain = read_chain(folder);
-    if (chain.empty()) {
-      const int descriptor = create_exclusively(RunFolder{folder}.lock(), lock_text(self, 0));
-      if (descriptor >= 0) return descriptor;
-      continue;
-    }
-    const LockFile& last = chain.back();
-    const LockWatch::State state = watch.judge(last.owner, last.text);
-    if (state == LockWatch::State::kHeld) refuse(folder, *last.owner, self);
-    if (state == LockWatch::State::kSilent) {
-      if (told_of != last.id())
-        notice(fmt::format("the run folder {} is locked by {}; waiting up to {} s for its heartbeat",
-                           folder.string(), name_of(last.owner),
-                           std::chrono::ceil<std::chrono::seconds>(times.silence).count()));
-      told_of = last.id();
-      std::this_thread::sleep_for(times.poll);
-      continue;
-    }
-    const int descriptor = replace(folder, chain, self);
-    if (descriptor < 0) continue;
-    notice(fmt::format("the run folder {} was locked by {}, which is gone; this run takes over the lock",
-                       folder.string(), name_of(last.owner)));
-    return descriptor;
-  }
-}
-
-/// Blocks all signals in this thread, and in threads that it starts, during its lifetime.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 
-RunLock::RunLock(fs::path folder, RunOwner owner, bool removes)
-    : folder_(std::move(folder)), owner_(std::move(owner)), removes_(removes) {}
+RunOwner this_process() {
+  return {.id = random_id(),
+          .host = host_name(),
+          .machine = machine_id(),
+          .pid = getpid(),
+          .process_start = process_start(),
+          .job = environment_value("SLURM_JOB_ID"),
+          .job_restarts = std::strtoll(environment_value("SLURM_RESTART_COUNT").c_str(), nullptr, 10),
+          .since = utc_now()};
+}
+
+std::string describe(const RunOwner& owner) {
+  const std::string restart = owner.job_restarts > 0 ? fmt::format(", restart {}", owner.job_restarts) : "";
+  const std::string job = owner.job.empty() ? "" : fmt::format(" (SLURM job {}{})", owner.job, restart);
+  return fmt::format("process {} on host {}{}, since {}", owner.pid, owner.host, job, owner.since);
+}
+
+std::string lock_text(const RunOwner& owner, int64_t heartbeat) {
+  nlohmann::json json = owner;
+  json["heartbeat"] = fmt::format("{:012}", heartbeat);
+  return json_text(json) + "\n";
+}
+
+std::optional<RunOwner> parse_lock_text(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    RunOwner owner = json;
+    const bool is_id =
+        !owner.id.empty() && owner.id.find_first_not_of("0123456789abcdef") == std::string::npos;
+    if (is_id && owner.pid > 0) return owner;
+  } catch (const nlohmann::json::exception&) {
+    // the same as a wrong id
+  }
+  return std::nullopt;
+}
+
+LockChain read_lock(const fs::path& folder) {
+  // An NFS client may remember for up to a minute which names there are, unless the folder is opened.
+  const Descriptor opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  LockChain chain{.files = {}, .next = RunFolder{folder}.lock()};
+  while (const std::optional<std::string> text = read_file(chain.next)) {
+    chain.files.push_back(chain.next);
+    chain.text = *text;
+    chain.owner = parse_lock_text(*text);
+    chain.next = fmt::format("{}.{}.{}", chain.files.front().string(), chain.files.size(),
+                             chain.owner ? chain.owner->id : "unreadable");
+  }
+  return chain;
+}
+
+LockWatch::State LockWatch::look() {
+  const LockChain before = std::exchange(chain_, read_lock(folder_));
+  const std::optional<RunOwner>& owner = chain_.owner;
+  const Clock::time_point now = Clock::now();
+  if (chain_.files != before.files || chain_.text != before.text) {
+    changed_at_ = now;
+    is_heard_ = owner && before.is_held_by(*owner);
+  }
+  // SLURM ends a job before it restarts it.
+  const bool is_restarted =
+      owner && !owner->job.empty() && owner->job == self_.job && owner->job_restarts < self_.job_restarts;
+  if (chain_.files.empty() || is_restarted) return State::kFree;
+  if (owner && owner->machine == self_.machine)
+    return is_running(owner->pid, owner->process_start) ? State::kHeld : State::kFree;
+  if (now - changed_at_ >= silence_) return State::kFree;
+  return is_heard_ ? State::kHeld : State::kSilent;
+}
+
+RunLock::RunLock(fs::path folder, RunOwner owner, int descriptor, bool is_inherited, const LockTimes& times)
+    : folder_(std::move(folder)),
+      owner_(std::move(owner)),
+      descriptor_(descriptor),
+      is_inherited_(is_inherited),
+      silence_(times.silence) {
+  if (times.heartbeat.count() > 0)
+    heartbeat_ = std::jthread(
+        [this, interval = times.heartbeat](const std::stop_token& stop) { beat(stop, interval); });
+}
 
 std::unique_ptr<RunLock> RunLock::acquire(const fs::path& folder, const OnLockNotice& notice,
                                           const LockTimes& times, const RunOwner& self) {
-  std::unique_ptr<RunLock> result(new RunLock(folder, self, /*removes=*/true));
-  result->descriptor_ = lock(folder, self, notice, times);
-  result->start_heartbeat(times);
-  return result;
+  LockWatch watch(folder, times, self);
+  for (fs::path told_of;;) {
+    const LockWatch::State state = watch.look();
+    const LockChain& chain = watch.chain();
+    if (state == LockWatch::State::kHeld) throw UsageError(refusal(folder, *chain.owner, self));
+    if (state == LockWatch::State::kSilent) {
+      if (told_of != chain.next)
+        notice(fmt::format("the run folder {} is locked by {}; waiting up to {} s for its heartbeat",
+                           folder.string(), name_of_owner(chain),
+                           std::chrono::ceil<std::chrono::seconds>(times.silence).count()));
+      told_of = chain.next;
+      std::this_thread::sleep_for(times.silence / 300.0);
+    } else if (const int descriptor = take_over(folder, chain.next, self); descriptor >= 0) {
+      std::unique_ptr<RunLock> lock(new RunLock(folder, self, descriptor, /*is_inherited=*/false, times));
+      if (!chain.files.empty())
+        notice(fmt::format("the run folder {} was locked by {}, which is gone; this run takes over the lock",
+                           folder.string(), name_of_owner(chain)));
+      return lock;
+    }
+  }
 }
 
-std::unique_ptr<RunLock> RunLock::acquire_for_child(const fs::path& folder, const OnLockNotice& notice) {
-  std::unique_ptr<RunLock> result(new RunLock(folder, this_process(), /*removes=*/true));
-  result->descriptor_ = lock(folder, result->owner_, notice, {});
-  return result;
-}
-
-std::unique_ptr<RunLock> RunLock::inherit(const fs::path& folder, const LockTimes& times) {
+std::unique_ptr<RunLock> RunLock::inherit(const fs::path& folder) {
   RunOwner self = this_process();
-  const std::vector<LockFile> chain = read_chain(folder);
-  const std::optional<RunOwner> parent = chain.empty() ? std::nullopt : chain.back().owner;
-  if (!parent || parent->machine != self.machine || parent->pid != getppid())
+  const LockChain chain = read_lock(folder);
+  if (!chain.owner || chain.owner->machine != self.machine || chain.owner->pid != getppid())
     throw UsageError(
         fmt::format("the run folder {} is not locked by the process that started this one, but by {}",
-                    folder.string(), chain.empty() ? "nobody" : name_of(parent)));
-  self.id = parent->id;
-  std::unique_ptr<RunLock> result(new RunLock(folder, self, /*removes=*/false));
-  const fs::path& path = chain.back().path;
-  result->descriptor_ = open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-  if (result->descriptor_ < 0) throw_io_error("open", path, errno);
-  const std::string text = lock_text(self, 0);
-  write_at(result->descriptor_, path, 0, text);
-  if (ftruncate(result->descriptor_, static_cast<off_t>(text.size())) != 0)
+                    folder.string(), name_of_owner(chain)));
+  self.id = chain.owner->id;
+  const fs::path& path = chain.files.back();
+  Descriptor file(open(path.c_str(), O_RDWR | O_TRUNC | O_NOFOLLOW | O_CLOEXEC));
+  if (file.number() < 0 || !write_text(file.number(), lock_text(self, 0)))
     throw_io_error("write", path, errno);
-  result->start_heartbeat(times);
-  return result;
+  return std::unique_ptr<RunLock>(new RunLock(folder, self, file.release(), /*is_inherited=*/true, {}));
 }
 
 RunLock::~RunLock() {
-  if (heartbeat_.joinable()) {
-    {
-      const std::scoped_lock guard(mutex_);
-      ends_ = true;
-    }
-    changed_.notify_all();
-    heartbeat_.join();
-  }
-  if (descriptor_ < 0) return;
+  heartbeat_.request_stop();
+  if (heartbeat_.joinable()) heartbeat_.join();
   close(descriptor_);  // close before removing: NFS renames a file that is removed while open
+  if (is_inherited_) return;
   try {
-    if (removes_) remove();
+    const LockChain chain = read_lock(folder_);
+    if (!chain.is_held_by(owner_)) return;
+    const int descriptor = take_over(folder_, chain.next, this_process());
+    if (descriptor < 0) return;
+    close(descriptor);
+    for (const fs::path& file : chain.files)
+      unlink(file.c_str());
+    unlink(chain.next.c_str());
   } catch (const std::exception&) {
     // The next run will find that this process is gone.
   }
 }
 
-/// Replaces the lock as any other process would, so that a process that is about to replace it keeps its
-/// lock.
-void RunLock::remove() const {
-  const std::vector<LockFile> chain = read_chain(folder_);
-  if (chain.size() != 1 || !is_owner(chain, owner_)) return;
-  RunOwner remover = this_process();
-  const fs::path claim = chain.back().claim();
-  const int created = create_exclusively(claim, lock_text(remover, 0));
-  if (created < 0) return;
-  close(created);
-  if (extends(read_chain(folder_), chain, remover.id)) unlink(chain.back().path.c_str());
-  unlink(claim.c_str());
-}
-
 void RunLock::check() const {
-  const std::vector<LockFile> chain = read_chain(folder_);
-  if (is_owner(chain, owner_)) return;
+  const LockChain chain = read_lock(folder_);
+  if (chain.is_held_by(owner_)) return;
   throw UsageError(fmt::format(
-      "the run folder {} is no longer locked by this run, but by {}. This run ends; its work since the "
-      "last "
-      "checkpoint is lost. The run was suspended for long or cut off from the file system, or the lock "
-      "file was removed.",
-      folder_.string(), chain.empty() ? "nobody" : name_of(chain.back().owner)));
+      "the run folder {} is no longer locked by this run, but by {}. This run ends; its work since the last "
+      "checkpoint is lost. The run was suspended for long or cut off from the file system, or the lock file "
+      "was removed.",
+      folder_.string(), name_of_owner(chain)));
 }
 
-void RunLock::start_heartbeat(const LockTimes& times) {
-  const SignalsBlocked blocked;
-  silence_ = times.silence;
-  heartbeat_ = std::thread([this, interval = times.heartbeat] { beat(interval); });
-}
-
-void RunLock::beat(std::chrono::milliseconds interval) {
-  std::unique_lock guard(mutex_);
-  for (int64_t count = 1; !changed_.wait_for(guard, interval, [this] { return ends_; }); ++count) {
-    const std::string text = heartbeat_text(count);
+void RunLock::beat(const std::stop_token& stop, std::chrono::milliseconds interval) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  std::unique_lock guard(mutex);
+  const auto is_stopped = [&] { return stop.stop_requested(); };
+  for (int64_t count = 1; !changed.wait_for(guard, stop, interval, is_stopped); ++count) {
     if (trying_since_.load() == Clock::time_point::max()) trying_since_ = Clock::now();
-    // The file belongs to this process, whatever its name is now. Writing may fail, or not return (is_late).
-    const ssize_t written =
-        pwrite(descriptor_, text.data(), text.size(), static_cast<off_t>(heartbeat_offset()));
-    if (written == static_cast<ssize_t>(text.size()) && fsync(descriptor_) == 0)
-      trying_since_ = Clock::time_point::max();
+    // Writing may fail, or not return (is_late).
+    if (write_text(descriptor_, lock_text(owner_, count))) trying_since_ = Clock::time_point::max();
   }
-}
-
-LockWatch::LockWatch(fs::path folder, const LockTimes& times, RunOwner self)
-    : folder_(std::move(folder)), times_(times), self_(std::move(self)) {}
-
-LockWatch::State LockWatch::look() {
-  const std::vector<LockFile> chain = read_chain(folder_);
-  if (!chain.empty()) return judge(chain.back().owner, chain.back().text);
-  owner_.reset();
-  text_.reset();
-  return State::kFree;
-}
-
-LockWatch::State LockWatch::judge(const std::optional<RunOwner>& owner, const std::string& text) {
-  const Clock::time_point now = Clock::now();
-  const bool is_same_lock = owner && owner_ && owner->id == owner_->id;
-  const bool has_changed = text != text_;
-  owner_ = owner;
-  text_ = text;
-  const OwnerState state = owner ? state_of(*owner, self_) : OwnerState::kUnknown;
-  if (state != OwnerState::kUnknown) return state == OwnerState::kRunning ? State::kHeld : State::kFree;
-  if (has_changed) {
-    changed_at_ = now;
-    is_heard_ = is_same_lock;
-  }
-  if (now - changed_at_ >= times_.silence) return State::kFree;
-  return is_heard_ ? State::kHeld : State::kSilent;
-}
-
-std::optional<RunOwner> lock_owner(const fs::path& folder) {
-  const std::vector<LockFile> chain = read_chain(folder);
-  return chain.empty() ? std::nullopt : chain.back().owner;
 }
 
 }  // namespace sdp

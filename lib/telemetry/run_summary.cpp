@@ -3,7 +3,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "io/atomic_file.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"

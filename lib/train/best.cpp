@@ -7,7 +7,7 @@
 #include <stdexcept>
 
 #include "checkpoint/files/store.h"
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_folder.h"
 

@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "experiment/spec/print.h"
 #include "forecast/peak.h"
+#include "process/identity.h"
 #include "spec/error.h"
 #include "subnet/plan.h"
 #include "text/units.h"

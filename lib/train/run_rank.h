@@ -12,7 +12,7 @@
 #include "checkpoint/files/store.h"
 #include "comm/ranks.h"
 #include "experiment/spec/experiment_spec.h"
-#include "process/stop_signals.h"
+#include "process/signals.h"
 #include "telemetry/run_folder.h"
 
 namespace sdp {

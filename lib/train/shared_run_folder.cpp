@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "process/identity.h"
 #include "spec/error.h"
 #include "text/json_text.h"
 
@@ -30,25 +31,19 @@ std::string locked_by_rank_0(SharedRunFolder& run, const std::function<std::uniq
   return json_text(outcome);
 }
 
-/// Opening a folder makes an NFS client read its entries again.
-void look_anew(const fs::path& folder) {
-  std::error_code ignored;
-  (void)fs::directory_iterator(folder.parent_path(), ignored);
-  (void)fs::directory_iterator(folder, ignored);
-}
-
 bool sees_lock(const fs::path& folder, const std::string& id, std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
   for (;;) {
     try {
-      const std::optional<RunOwner> owner = lock_owner(folder);
+      const std::optional<RunOwner> owner = read_lock(folder).owner;
       if (owner && owner->id == id) return true;
     } catch (const DataError&) {
       // an unreadable lock counts as not visible
     }
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kPoll);
-    look_anew(folder);
+    std::error_code ignored;  // opening a folder makes an NFS client read its entries again
+    (void)fs::directory_iterator(folder.parent_path(), ignored);
   }
 }
 

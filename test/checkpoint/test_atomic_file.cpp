@@ -4,8 +4,8 @@
 
 #include "catch.h"
 #include "checkpoint/files/digest.h"
-#include "hash/xxh3.h"
-#include "io/atomic_file.h"
+#include "hash/hash.h"
+#include "io/file.h"
 #include "spec/error.h"
 #include "temp_folder.h"
 

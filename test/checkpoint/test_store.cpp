@@ -7,7 +7,7 @@
 #include "catch.h"
 #include "checkpoint/files/digest.h"
 #include "checkpoint/files/store.h"
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "spec/error.h"
 #include "temp_folder.h"
 

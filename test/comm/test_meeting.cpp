@@ -15,7 +15,7 @@
 
 #include "catch.h"
 #include "comm/rendezvous.h"
-#include "hash/hmac.h"
+#include "hash/hash.h"
 #include "helper_process.h"
 #include "spec/error.h"
 

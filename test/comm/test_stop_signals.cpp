@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "process/stop_signals.h"
+#include "process/signals.h"
 
 namespace sdp {
 namespace {

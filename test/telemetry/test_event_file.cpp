@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "catch.h"
-#include "io/glob.h"
+#include "io/listing.h"
 #include "telemetry/event_file.h"
 #include "telemetry/run_metrics.h"
 #include "temp_folder.h"

@@ -21,7 +21,8 @@
 #include "checkpoint/files/safetensors.h"
 #include "checkpoint/resumed_run.h"
 #include "experiment/spec/load.h"
-#include "process/stop_signals.h"
+#include "process/identity.h"
+#include "process/signals.h"
 #include "temp_folder.h"
 #include "train/trainer.h"
 

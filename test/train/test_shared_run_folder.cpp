@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
+#include "process/identity.h"
 #include "spec/error.h"
 #include "temp_folder.h"
 #include "train/shared_run_folder.h"

@@ -5,7 +5,7 @@
 
 #include "catch.h"
 #include "engine/engine_cases.h"
-#include "io/lines.h"
+#include "io/file.h"
 #include "temp_folder.h"
 
 namespace sdp {

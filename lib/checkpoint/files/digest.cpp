@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "io/file.h"
 
 namespace sdp {

@@ -10,7 +10,7 @@
 
 namespace sdp {
 
-/// Size and XXH3-128 of a file (hash/xxh3.h).
+/// Size and XXH3-128 of a file (hash/hash.h).
 struct FileDigest {
   int64_t bytes = 0;
   std::string xxh3_128;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "checkpoint/files/digest.h"
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "spec/error.h"
 #include "text/json_text.h"
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "checkpoint/files/digest.h"
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "io/file.h"
 
 namespace sdp {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "checkpoint/files/digest.h"
-#include "io/atomic_file.h"
+#include "io/file.h"
 #include "io/listing.h"
 #include "spec/error.h"
 

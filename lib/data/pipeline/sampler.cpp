@@ -5,19 +5,9 @@
 #include <stdexcept>
 
 #include "data/random.h"
+#include "subnet/random_bits.h"
 
 namespace sdp {
-
-namespace {
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): every output bit depends on every input bit.
-uint64_t scrambled(uint64_t bits) {
-  bits = (bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9;
-  bits = (bits ^ (bits >> 27)) * 0x94D049BB133111EB;
-  return bits ^ (bits >> 31);
-}
-
-}  // namespace
 
 EpochOrder::EpochOrder(int64_t size, uint64_t seed, int64_t epoch)
     : size_(static_cast<uint64_t>(size)),

@@ -15,9 +15,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "io/atomic_file.h"
 #include "io/file.h"
-#include "io/glob.h"
+#include "io/listing.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "io/glob.h"
+#include "io/listing.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "spec/error.h"
 #include "spec/print.h"
 #include "spec/schema.h"

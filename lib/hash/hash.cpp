@@ -1,11 +1,22 @@
-#include "hash/hmac.h"
+#include "hash/hash.h"
+
+#include <xxhash.h>
 
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <new>
 
 namespace sdp {
 namespace {
+
+std::string hex_of(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes)
+    for (const int shift : {4, 0})
+      text += "0123456789abcdef"[static_cast<uint8_t>(byte) >> shift & 15];
+  return text;
+}
 
 /// Fractional parts of the square roots of the first 8 primes, and of the cube roots of the first 64.
 constexpr std::array<uint32_t, 8> kStart = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -68,15 +79,35 @@ std::string xor_each(std::string text, char mask) {
 
 }  // namespace
 
+void Xxh3::Free::operator()(XXH3_state_s* state) const {
+  XXH3_freeState(state);
+}
+
+Xxh3::Xxh3() : state_(XXH3_createState()) {
+  if (!state_ || XXH3_128bits_reset(state_.get()) != XXH_OK) throw std::bad_alloc();
+}
+
+void Xxh3::update(std::span<const std::byte> data) {
+  if (!data.empty()) XXH3_128bits_update(state_.get(), data.data(), data.size());
+}
+
+std::string Xxh3::hex() const {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state_.get()));
+  return hex_of({reinterpret_cast<const char*>(canonical.digest), sizeof canonical.digest});
+}
+
+std::string xxh3_128(std::string_view text) {
+  Xxh3 hash;
+  hash.update(std::as_bytes(std::span(text)));
+  return hash.hex();
+}
+
 std::string hmac_sha256(std::string_view key, std::string_view message) {
   std::string block = key.size() > kBlock ? sha256(std::string(key)) : std::string(key);
   block.resize(kBlock);
   const std::string inner = sha256(xor_each(block, 0x36).append(message));
-  std::string hex;
-  for (const char byte : sha256(xor_each(block, 0x5c) + inner))
-    for (const int shift : {4, 0})
-      hex += "0123456789abcdef"[static_cast<uint8_t>(byte) >> shift & 15];
-  return hex;
+  return hex_of(sha256(xor_each(block, 0x5c) + inner));
 }
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {

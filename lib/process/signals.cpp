@@ -1,14 +1,13 @@
-#include "process/stop_signals.h"
+#include "process/signals.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
 #include <system_error>
-
-#include "process/write_line.h"
 
 namespace sdp {
 namespace {
@@ -95,12 +94,53 @@ int StopSignals::descriptor() const {
   return wakes;
 }
 
+AwaitedSignals::AwaitedSignals() {
+  sigemptyset(&awaited_);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD})
+    sigaddset(&awaited_, signal);
+  // A blocked signal is delivered even if it is ignored; under nohup it must stay ignored.
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&awaited_, SIGHUP);
+  // If the parent ignores SIGCHLD, the kernel does not keep exit codes.
+  struct sigaction keep {};
+  keep.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &keep, &child_before_);
+  pthread_sigmask(SIG_BLOCK, &awaited_, &mask_before_);
+}
+
+AwaitedSignals::~AwaitedSignals() {
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  sigaction(SIGCHLD, &child_before_, nullptr);
+}
+
+std::optional<int> AwaitedSignals::wait(std::optional<Clock::time_point> deadline) const {
+  if (!deadline) {
+    const int signal = sigwaitinfo(&awaited_, nullptr);
+    return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+  }
+  const auto left = std::max(Clock::duration::zero(), *deadline - Clock::now());
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec time = {.tv_sec = seconds.count(),
+                         .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
+  const int signal = sigtimedwait(&awaited_, nullptr, &time);
+  return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+}
+
+void write_line(std::string_view text) {
+  const auto put = [](std::string_view part) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, part.data(), part.size());
+  };
+  if (isatty(STDERR_FILENO) == 1) put("\r\x1b[K");
+  put(text);
+  put("\n");
+}
+
 void end_before_training(int exit_code, bool says) {
   if (says)
     write_line(
         "sdp-train: stopped by a signal before training began; nothing was lost. Run the same command to "
-        "start it "
-        "again");
+        "start it again");
   _exit(exit_code);
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
-// Handling of stop signals in a process that trains.
+// Signals of a process that trains, and of one that waits for its children.
 
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <optional>
+#include <string_view>
 
 namespace sdp {
 
@@ -50,6 +52,34 @@ class StopSignalsBlocked {
  private:
   sigset_t before_;
 };
+
+/// For a process that waits for its children: blocks SIGINT, SIGTERM, SIGUSR1, SIGCHLD, and SIGHUP unless it
+/// is ignored (nohup), in the calling thread. The destructor restores the signal mask and SIGCHLD's
+/// disposition. Construct it before other threads exist.
+class AwaitedSignals {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  AwaitedSignals();
+  ~AwaitedSignals();
+  AwaitedSignals(const AwaitedSignals&) = delete;
+  AwaitedSignals& operator=(const AwaitedSignals&) = delete;
+
+  /// The signal mask that children start with.
+  const sigset_t& mask_before() const { return mask_before_; }
+
+  /// The next signal, or std::nullopt at the deadline.
+  std::optional<int> wait(std::optional<Clock::time_point> deadline) const;
+
+ private:
+  sigset_t awaited_;
+  sigset_t mask_before_;
+  struct sigaction child_before_ {};
+};
+
+/// Writes a line to stderr immediately, replacing a progress line on a terminal. For a process that is about
+/// to end. Async-signal-safe.
+void write_line(std::string_view text);
 
 /// Ends the process with this code. `says`: first prints on stderr that it was stopped before training began.
 /// Async-signal-safe.
