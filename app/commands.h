@@ -45,7 +45,7 @@ struct PlanArguments {
   std::optional<int64_t> processes;
   std::optional<int64_t> processes_per_node;
   bool json = false;
-  /// Device to forecast for (inputs.h). Unset: kForecastDevice, or with --measure this machine.
+  /// Device to forecast for (device_profile). Unset: kForecastDevice, or with --measure this machine.
   std::optional<std::string> device;
   // Instead of the device's.
   std::optional<double> memory_gib;
@@ -128,7 +128,8 @@ int describe_command(const std::vector<std::filesystem::path>& specs);
 struct CheckArguments {
   std::string sweep;                 ///< name of the sweep whose points are checked; empty: run folders
   std::optional<int64_t> processes;  ///< --nproc of every run
-  /// Adds steps, FLOPs, memory and hours on this device (inputs.h) of runs, whose data need not be there.
+  /// Adds steps, FLOPs, memory and hours on this device (device_profile) of runs, whose data need not be
+  /// there.
   std::optional<std::string> device;
   bool wait = false;  ///< until one of the run folders is done, or free
 };

@@ -23,7 +23,7 @@
 #include "model/model_spec.h"
 #include "spec/error.h"
 #include "spec/text.h"
-#include "telemetry/work.h"
+#include "telemetry/progress.h"
 #include "train/run_rank.h"
 
 namespace sdp {

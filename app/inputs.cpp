@@ -9,11 +9,7 @@
 #include <string_view>
 
 #include "checkpoint/files/store.h"
-#include "device/device.h"
 #include "experiment/spec/load.h"
-#include "forecast/profile_file.h"
-#include "measure/call_timer.h"
-#include "measure/measure.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "spec/walk.h"
@@ -63,12 +59,6 @@ BestCheckpoint best_checkpoint(const std::filesystem::path& run_dir) {
     return found == best.end() ? std::nullopt : std::optional(found->second.step);
   };
   return {.step = step(true), .best_step = step(false)};
-}
-
-Machine this_machine(const TrainSpec& train) {
-  const at::Device device = choose_device(train.device, Ranks{});
-  use_own_cores();
-  return {measure_device(device, train.precision), measured_times(device)};
 }
 
 }  // namespace
@@ -160,14 +150,6 @@ std::filesystem::path plan_of(const RunArguments& run) {
 
 Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
   return make_experiment(spec, /*processes=*/1, plan_of(run));
-}
-
-Machine machine_of(const std::string& name, const TrainSpec& train) {
-  if (name == "measure") return this_machine(train);
-  const bool is_file = std::filesystem::path(name).extension() == ".json";
-  const DeviceProfile device =
-      is_file ? read_profile(name, train.precision) : device_profile(name, train.precision);
-  return {device, estimated_times(device)};
 }
 
 void make_folder(const std::filesystem::path& folder) {

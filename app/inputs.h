@@ -10,9 +10,6 @@
 #include "commands.h"
 #include "experiment/experiment.h"
 #include "experiment/spec/load.h"
-#include "experiment/spec/train_spec.h"
-#include "forecast/compute_time.h"
-#include "forecast/device_profile.h"
 
 namespace sdp {
 
@@ -38,16 +35,6 @@ Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run);
 /// overrides are warned about. Throws UsageError if the folder has no spec.yaml.
 LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
                             NamedFiles named_files);
-
-/// A machine to forecast for, and the time of operations on it.
-struct Machine {
-  DeviceProfile device;
-  CallTimes times;
-};
-
-/// `name`: of a device in forecast/device_profile.h, "measure" (this machine), or a file that doctor --save
-/// wrote. Throws UsageError or DataError.
-Machine machine_of(const std::string& name, const TrainSpec& train);
 
 /// Makes the folder of --out, unless it exists. Throws UsageError if that fails.
 void make_folder(const std::filesystem::path& folder);

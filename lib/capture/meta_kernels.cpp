@@ -10,7 +10,6 @@
 #include <tuple>
 #include <vector>
 
-#include "capture/recorder.h"
 #include "ops/ops.h"
 
 namespace sdp {

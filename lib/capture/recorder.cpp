@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "capture/recorded_call.h"
-#include "capture/recorder.h"
 #include "model/branch.h"
 
 namespace sdp {

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/ranks.h"
 #include "hash/hash.h"
 #include "spec/error.h"
 

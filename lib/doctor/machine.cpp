@@ -17,8 +17,7 @@
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
 #include "device/device.h"
-#include "device/version.h"
-#include "telemetry/run_owner.h"
+#include "process/identity.h"
 
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDAException.h>

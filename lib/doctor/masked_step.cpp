@@ -12,8 +12,7 @@
 #include "capture/layouts.h"
 #include "engine/engine.h"
 #include "experiment/experiment.h"
-#include "model/slices.h"
-#include "model/tensor_source.h"
+#include "model/tensors.h"
 #include "train/train_step.h"
 
 namespace sdp {

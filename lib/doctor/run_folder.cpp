@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <optional>
 
-#include "io/atomic_file.h"
+#include "io/file.h"
+#include "process/identity.h"
 #include "spec/error.h"
-#include "telemetry/run_owner.h"
 #include "text/units.h"
 #include "train/shared_run_folder.h"
 

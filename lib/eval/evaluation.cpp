@@ -9,7 +9,6 @@
 #include <type_traits>
 
 #include "device/device.h"
-#include "eval/evaluation.h"
 #include "model/loss.h"
 #include "model/model_spec.h"
 #include "telemetry/progress.h"

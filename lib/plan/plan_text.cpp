@@ -5,7 +5,6 @@
 
 #include <functional>
 
-#include "plan/plan_text.h"
 #include "text/table.h"
 #include "text/units.h"
 

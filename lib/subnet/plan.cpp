@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "hash/xxh3.h"
+#include "hash/hash.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/files/manifest.h"
-#include "experiment/run_format.h"
+#include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"
 #include "spec/field.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "device/device.h"
-#include "process/write_line.h"
+#include "process/signals.h"
 #include "train/interval.h"
 #include "train/train_step.h"
 

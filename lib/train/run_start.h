@@ -11,7 +11,7 @@
 #include "data/dataset.h"
 #include "experiment/spec/experiment_spec.h"
 #include "plan/run_steps.h"
-#include "telemetry/progress_line.h"
+#include "telemetry/progress.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_history.h"
 #include "train/run_output.h"
