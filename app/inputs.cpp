@@ -12,7 +12,6 @@
 #include "experiment/spec/load.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
-#include "spec/walk.h"
 #include "telemetry/metrics.h"
 #include "telemetry/run_folder.h"
 #include "train/best.h"

@@ -29,7 +29,6 @@
 #include "process/identity.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
-#include "spec/walk.h"
 #include "subnet/plan.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"

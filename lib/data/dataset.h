@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -15,12 +16,27 @@
 
 #include "data/buffer.h"
 #include "data/data_spec.h"
-#include "data/image_shape.h"
 #include "io/on_progress.h"
 #include "model/model_spec.h"
 #include "spec/error.h"
 
 namespace sdp {
+
+struct ImageShape {
+  int64_t channels;
+  int64_t height;
+  int64_t width;
+
+  int64_t numel() const { return channels * height * width; }
+  bool operator==(const ImageShape&) const = default;
+};
+
+/// Mean and standard deviation per channel (R, G, B) of pixel values in 0..1, over all pixels of the data
+/// set's training images.
+struct Normalization {
+  std::vector<double> mean;
+  std::vector<double> stddev;
+};
 
 /// Images or tokens; the vectors of the other kind are empty.
 struct Batch {
@@ -143,5 +159,27 @@ void throw_problem(const std::string& message);
 /// slow work: listing ImageNet's folders or shards, and scanning tokens.
 std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split,
                                       const OnProgress& on_progress = ignore_progress);
+
+// data.validation_share: the samples of a training set that are held out take the place of a test set.
+
+/// The samples of one side, ascending: for Split::kTest a share of all samples, at least one, evenly spread
+/// over the set, so that sets that are sorted by class lose the same share of each; for Split::kTrain the
+/// others. Throws UsageError if a side has no sample.
+std::vector<int64_t> samples_of_side(int64_t size, double validation_share, Split side);
+
+/// These samples of a data set as a data set of its own.
+std::unique_ptr<Dataset> subset_of(std::unique_ptr<Dataset> whole, std::vector<int64_t> samples);
+
+/// Returns the result of `read`, or std::nullopt if it throws a DataError, which is passed to `on_problem`.
+/// `read` itself must not call on_problem, as the problem would be reported twice.
+template <class Read>
+auto attempt(const OnProblem& on_problem, const Read& read) -> std::optional<decltype(read())> {
+  try {
+    return read();
+  } catch (const DataError& error) {
+    on_problem(error.what());
+    return std::nullopt;
+  }
+}
 
 }  // namespace sdp

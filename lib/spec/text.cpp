@@ -19,9 +19,9 @@ std::string shortest_decimal(double value) {
 
 std::string shortened(std::string_view text) {
   constexpr size_t kMostCharacters = 200;
-  constexpr size_t kShown = 80;
+  constexpr size_t kKeptBytes = 80;
   if (text.size() <= kMostCharacters) return std::string(text);
-  size_t end = kShown;
+  size_t end = kKeptBytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
     --end;  // do not cut a UTF-8 character
   return std::string(text.substr(0, end)) + "... (" + std::to_string(text.size()) + " characters)";

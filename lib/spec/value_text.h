@@ -1,6 +1,6 @@
 #pragma once
 
-// Values of spec fields as YAML, each on one line.
+// Values of spec fields as YAML, each on one line, and a walk through them.
 
 #include <optional>
 #include <string>
@@ -51,6 +51,39 @@ std::string yaml_text(const Spec& spec) {
     text += (text.empty() ? "" : ", ") + std::string(field.key) + ": " + yaml_text(spec.*member);
   });
   return "{" + text + "}";
+}
+
+/// Calls `handler(dotted key, Field, value)` for every key of the spec, in the order of the field lists. The
+/// keys of the chosen kind follow their OneOf.
+template <HasFields Spec, class Handler>
+void for_each_value(const Spec& spec, const std::string& parent, const Handler& handler) {
+  for_each_field<Spec>([&]<class T>(const Field<Spec>& field, T Spec::*member) {
+    const std::string key = dotted(parent, field.key);
+    const T& value = spec.*member;
+    if constexpr (HasFields<T>) {
+      for_each_value(value, key, handler);
+    } else {
+      handler(key, field, value);
+    }
+    if constexpr (KindOfSeveral<T>)
+      value.visit([&](const auto& kind) { for_each_value(kind, parent, handler); });
+  });
+}
+
+/// Appends every key of the spec with its value, one per line. The value of an unset key is null.
+template <HasFields Spec>
+void print_yaml(const Spec& spec, const std::string& indent, std::string& out) {
+  for_each_field<Spec>([&]<class T>(const FieldInfo& field, T Spec::*member) {
+    out += indent + std::string(field.key) + ":";
+    if constexpr (HasFields<T>) {
+      out += "\n";
+      print_yaml(spec.*member, indent + "  ", out);
+    } else {
+      out += " " + yaml_text(spec.*member) + "\n";
+    }
+    if constexpr (KindOfSeveral<T>)
+      (spec.*member).visit([&](const auto& kind) { print_yaml(kind, indent, out); });
+  });
 }
 
 }  // namespace sdp

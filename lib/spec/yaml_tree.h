@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "spec/position.h"
-#include "spec/usage_errors.h"
 
 namespace sdp {
 

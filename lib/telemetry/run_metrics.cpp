@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "spec/value_text.h"
-#include "spec/walk.h"
 
 namespace sdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/held_out.h"
+#include "data/dataset.h"
 
 #include <algorithm>
 #include <numeric>

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "data/box.h"
@@ -86,5 +87,25 @@ std::vector<uint8_t> decode_image(std::span<const uint8_t> file, int64_t height,
 /// Throws DataError if a header states more pixels than several times those of camera images, as a damaged
 /// one may.
 void check_pixels_of_header(int64_t width, int64_t height);
+
+// Which files are images, by their names and by their first bytes.
+
+/// The text after the last dot of the last part of a path; empty if there is none.
+std::string_view extension_of(std::string_view name);
+
+/// Whether the extension is jpg, jpeg, jpe, jfif or jif, regardless of case.
+bool is_jpeg_name(std::string_view name);
+
+/// Whether the extension is a JPEG's, png or webp, regardless of case.
+bool is_image_name(std::string_view name);
+
+/// Whether the extension is that of an image format that Pillow reads and this program does not,
+/// regardless of case.
+bool is_other_image_name(std::string_view name);
+
+constexpr int64_t kImageMagicBytes = 12;  ///< that starts_as_image() looks at
+
+/// Whether a file's first bytes are those of a JPEG, PNG, GIF, WebP or TIFF.
+bool starts_as_image(std::span<const uint8_t> first_bytes);
 
 }  // namespace sdp

@@ -15,7 +15,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 
-#include "data/formats/image_name.h"
+#include "data/formats/image.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "spec/text.h"

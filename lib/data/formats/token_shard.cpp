@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "data/attempt.h"
+#include "data/dataset.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "data/attempt.h"
-#include "data/formats/image_name.h"
+#include "data/dataset.h"
+#include "data/formats/image.h"
 #include "data/sets/folder.h"
 #include "data/sets/image_files.h"
 #include "io/file.h"

@@ -3,7 +3,7 @@
 #include <span>
 #include <utility>
 
-#include "data/attempt.h"
+#include "data/dataset.h"
 #include "data/sets/image_files.h"
 #include "io/file.h"
 #include "spec/error.h"

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "data/attempt.h"
+#include "data/dataset.h"
 #include "data/formats/crops.h"
 #include "data/formats/image.h"
 #include "data/sets/split_files.h"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "data/attempt.h"
+#include "data/dataset.h"
 #include "data/sets/check.h"
 #include "data/sets/split_files.h"
 #include "data/sets/token_origin.h"

@@ -7,7 +7,6 @@
 #include "spec/position.h"
 #include "spec/read.h"
 #include "spec/text.h"
-#include "spec/usage_errors.h"
 #include "spec/yaml_tree.h"
 
 namespace sdp {

@@ -8,7 +8,6 @@
 
 #include "experiment/spec/experiment_spec.h"
 #include "spec/position.h"
-#include "spec/usage_errors.h"
 
 namespace sdp {
 

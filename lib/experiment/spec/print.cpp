@@ -4,9 +4,9 @@
 
 #include "hash/hash.h"
 #include "spec/error.h"
-#include "spec/print.h"
 #include "spec/schema.h"
 #include "spec/text.h"
+#include "spec/value_text.h"
 
 namespace sdp {
 namespace {

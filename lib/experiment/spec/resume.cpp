@@ -6,7 +6,6 @@
 
 #include "spec/error.h"
 #include "spec/value_text.h"
-#include "spec/walk.h"
 
 namespace sdp {
 
