@@ -1,4 +1,5 @@
 #include "capture/layouts.h"
+
 #include <vector>
 
 #include "capture/record_step.h"
