@@ -16,27 +16,12 @@
 
 #include "data/buffer.h"
 #include "data/data_spec.h"
+#include "data/image_shape.h"
 #include "io/on_progress.h"
 #include "model/model_spec.h"
 #include "spec/error.h"
 
 namespace sdp {
-
-struct ImageShape {
-  int64_t channels;
-  int64_t height;
-  int64_t width;
-
-  int64_t numel() const { return channels * height * width; }
-  bool operator==(const ImageShape&) const = default;
-};
-
-/// Mean and standard deviation per channel (R, G, B) of pixel values in 0..1, over all pixels of the data
-/// set's training images.
-struct Normalization {
-  std::vector<double> mean;
-  std::vector<double> stddev;
-};
 
 /// Images or tokens; the vectors of the other kind are empty.
 struct Batch {

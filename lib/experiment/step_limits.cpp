@@ -6,7 +6,6 @@
 #include <optional>
 #include <string_view>
 
-#include "capture/layouts.h"
 #include "ops/availability.h"
 #include "spec/error.h"
 

@@ -151,7 +151,7 @@ TEST_CASE("the ratio of independent gradients is 1/(n - 1) on average") {
 }
 
 TEST_CASE("the gradient that an owner contributes may differ from the one by which it is measured") {
-  DeviationSum sum({1}, 2);
+  DeviationSum sum(std::vector{1}, 2);
   sum.add(tensor_of({1, 0}), at::Tensor());
   sum.add(tensor_of({3, 0}), tensor_of({2, 4}));
   // gbar = (2, 0), ghat = (2, 4); the spread is 2 and (1 - C)/p is 1/2.
@@ -161,7 +161,7 @@ TEST_CASE("the gradient that an owner contributes may differ from the one by whi
 }
 
 TEST_CASE("sums of half types are kept in fp32") {
-  DeviationSum sum({0}, 3);
+  DeviationSum sum(std::vector{0}, 3);
   for (const double value : {256.0, 1.0, 1.0}) {
     const at::Tensor gradient = at::full({1}, value, at::TensorOptions(at::kBFloat16).device(test_device()));
     sum.add(gradient, gradient);
@@ -172,7 +172,7 @@ TEST_CASE("sums of half types are kept in fp32") {
 
 TEST_CASE("the ratio at full coverage, and too many or too few gradients") {
   CHECK(std::isnan(deviation_of({{1}, {2}}, {0, 1}).ratio()));
-  DeviationSum sum({0}, 2);
+  DeviationSum sum(std::vector{0}, 2);
   sum.add(tensor_of({1}), tensor_of({1}));
   CHECK_THROWS_AS(sum.result(), std::logic_error);
   sum.add(tensor_of({1}), tensor_of({1}));

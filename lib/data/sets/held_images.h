@@ -2,7 +2,7 @@
 
 // Data sets of small images of one size, which are held in memory. array_files.h has their files.
 
-#include "data/dataset.h"
+#include "data/image_shape.h"
 #include "data/sets/set_row.h"
 
 namespace sdp {

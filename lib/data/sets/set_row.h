@@ -30,7 +30,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/image_shape.h"
 #include "io/on_progress.h"
 #include "spec/limits.h"
 #include "spec/visit.h"
