@@ -298,7 +298,7 @@ def measured(*arguments):
 
 @pytest.mark.parametrize("construction,p", [("block", 16), ("block", 48), ("neuron", 32)])
 def test_a_large_plan_is_cheap(construction, p):
-    """LLaMA 1B on 64 workers: less than a second and 100 MB beyond a program that prints its version."""
+    """LLaMA 1B on 64 workers: less than three times the time of a program that prints its version, and 100 MB more."""
     config = os.path.join(os.path.dirname(__file__), "..", "..", "configs", "llama_1b_fineweb.yaml")
     overrides = ["workers=64", f"coverage={p}/64", f"construction={construction}", "placement=pack"]
     settings = [word for override in overrides for word in ("--set", f"subnetwork.{override}")]
@@ -308,7 +308,7 @@ def test_a_large_plan_is_cheap(construction, p):
     # The smaller of two: other load only makes a measurement larger.
     seconds = min(seconds for seconds, _ in runs) - base_seconds
     memory = max(memory for _, memory in runs) - base_memory
-    assert seconds < 1 and memory < 100e6, f"{seconds:.2f} s, {memory / 1e6:.1f} MB"
+    assert seconds < 3 * base_seconds and memory < 100e6, f"{seconds:.2f} s of {base_seconds:.2f} s, {memory / 1e6:.1f} MB"
 
 
 def test_counted_traffic_is_the_plans(tmp_path, data):
