@@ -1,5 +1,6 @@
 """`python -m sdp_lab COMMAND ...`: what `sdp-train COMMAND ...` starts."""
 
+import errno
 import importlib
 import sys
 
@@ -20,7 +21,9 @@ def main(command: str, arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.code
     except OSError as error:
-        print(f"error: {error.filename or 'output'}: {error.strerror}", file=sys.stderr)
+        what = error.filename or "the output cannot be written"
+        advice = " Free space there or choose another folder with --out." if error.errno == errno.ENOSPC else ""
+        print(f"error: {what}: {error.strerror}.{advice}", file=sys.stderr)
         return 3
 
 
