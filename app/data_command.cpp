@@ -12,7 +12,7 @@
 #include "comm/cores.h"
 #include "commands.h"
 #include "data/sets/check.h"
-#include "data/sets/folder.h"
+#include "data/sets/split_files.h"
 #include "experiment/spec/load.h"
 #include "spec/error.h"
 #include "telemetry/progress.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "data/pipeline/batches.h"
-#include "data/sets/array_files.h"
 #include "data/sets/image_array.h"
 #include "spec/error.h"
 

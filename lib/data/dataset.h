@@ -12,9 +12,9 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "data/buffer.h"
 #include "data/data_spec.h"
 #include "data/image_shape.h"
 #include "io/on_progress.h"
@@ -23,6 +23,28 @@
 
 namespace sdp {
 
+/// Like std::allocator, but leaves new elements without a value uninitialized.
+template <class T>
+struct UninitializedAllocator : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = UninitializedAllocator<U>;
+  };
+
+  template <class U, class... Arguments>
+  void construct(U* place, Arguments&&... arguments) {
+    if constexpr (sizeof...(Arguments) == 0)
+      ::new (static_cast<void*>(place)) U;
+    else
+      ::new (static_cast<void*>(place)) U(std::forward<Arguments>(arguments)...);
+  }
+};
+
+/// Numbers that are about to be overwritten: resize() and Buffer(size) do not write zeros first, which for
+/// the megabytes of a batch takes as long as writing the values.
+template <class T>
+using Buffer = std::vector<T, UninitializedAllocator<T>>;
+
 /// Images or tokens; the vectors of the other kind are empty.
 struct Batch {
   std::vector<int64_t> samples = {};  ///< [B], indices in the data set
@@ -30,7 +52,7 @@ struct Batch {
   ImageShape image_shape = {};
   Buffer<float> images = {};         ///< [B, C, H, W], normalized
   std::vector<int64_t> labels = {};  ///< [B]
-  /// [B], empty if nothing was mixed (mixing.h): sample b has the label labels[b] with weight `mix` and
+  /// [B], empty if nothing was mixed (augment.h): sample b has the label labels[b] with weight `mix` and
   /// mixed_labels[b] with weight 1 - mix.
   std::vector<int64_t> mixed_labels = {};
   double mix = 1;
@@ -45,8 +67,8 @@ struct Batch {
 /// Augmentation of training images; tokens are not changed.
 struct ImageAugmentation {
   std::vector<Augmentation> steps = {};
-  double mixup_alpha = 0;   ///< see mixing.h; 0: off
-  double cutmix_alpha = 0;  ///< see mixing.h; 0: off
+  double mixup_alpha = 0;   ///< see augment.h; 0: off
+  double cutmix_alpha = 0;  ///< see augment.h; 0: off
 };
 
 /// A position in the training order (sampler.h) and the sample there.
@@ -119,7 +141,7 @@ class ImageDataset : public Dataset {
 
   /// Checks num_classes, image_size and image_channels.
   void check_fits(const ModelSpec& model, const OnProgress& on_progress = ignore_progress) const final;
-  /// Crops and flips (augment.h), then mixes (mixing.h). With on_error: skip, a damaged image is replaced by
+  /// Crops and flips (augment.h), then mixes (augment.h). With on_error: skip, a damaged image is replaced by
   /// the next intact one, skipping up to kMostSkipped.
   Batch training_batch(std::span<const TrainingSample> samples, const ImageAugmentation& augmentation,
                        uint64_t seed, const std::stop_token& stop = {}) const final;

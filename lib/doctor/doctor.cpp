@@ -7,10 +7,7 @@
 
 #include "comm/communicator.h"
 #include "device/device.h"
-#include "doctor/exchange.h"
-#include "doctor/masked_step.h"
-#include "doctor/rates.h"
-#include "doctor/run_folder.h"
+#include "doctor/checks.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"

@@ -1,4 +1,4 @@
-#include "doctor/exchange.h"
+#include "doctor/checks.h"
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

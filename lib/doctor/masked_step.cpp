@@ -1,4 +1,4 @@
-#include "doctor/masked_step.h"
+#include "doctor/checks.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

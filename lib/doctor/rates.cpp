@@ -1,10 +1,9 @@
-#include "doctor/rates.h"
+#include "doctor/checks.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "doctor/exchange.h"
 #include "measure/measure.h"
 #include "text/units.h"
 

@@ -1,4 +1,4 @@
-#include "doctor/run_folder.h"
+#include "doctor/checks.h"
 
 #include <fmt/format.h>
 

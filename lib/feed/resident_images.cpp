@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "data/pipeline/augment.h"
-#include "data/pipeline/mixing.h"
 #include "memory/allocations.h"
 #include "model/tensors.h"
 

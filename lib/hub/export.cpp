@@ -13,7 +13,7 @@
 
 #include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/checkpointing.h"
-#include "data/sets/token_origin.h"
+#include "data/sets/tokens.h"
 #include "device/device.h"
 #include "engine/checks.h"
 #include "eval/evaluation.h"

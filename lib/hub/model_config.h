@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "checkpoint/files/manifest.h"
-#include "data/sets/token_origin.h"
+#include "data/sets/tokens.h"
 #include "experiment/experiment.h"
 #include "model/library_format.h"
 

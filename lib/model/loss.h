@@ -36,7 +36,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& x, const at::Tensor& weight, c
 /// What a model is trained to predict.
 struct Targets {
   at::Tensor labels;             ///< [B] int64, or the next token at each position, [B, T] int64
-  at::Tensor mixed_labels = {};  ///< [B] int64, undefined if nothing was mixed (data/pipeline/mixing.h)
+  at::Tensor mixed_labels = {};  ///< [B] int64, undefined if nothing was mixed (data/pipeline/augment.h)
   double mix = 1;                ///< weight of `labels`; mixed_labels have the rest
 };
 

@@ -37,7 +37,7 @@
 #include <string>
 #include <string_view>
 
-#include "spec/limits.h"
+#include "spec/field.h"
 #include "spec/position.h"
 #include "spec/visit.h"
 

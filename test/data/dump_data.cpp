@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "data/pipeline/loader.h"
-#include "data/sets/array_files.h"
+#include "data/sets/image_array.h"
 #include "data/sets/tokens.h"
 #include "spec/error.h"
 

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/sets/array_files.h"
+#include "data/sets/image_array.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "catch.h"
-#include "data/pipeline/mixing.h"
+#include "data/pipeline/augment.h"
 #include "data/random.h"
 
 using namespace sdp;

@@ -5,7 +5,7 @@
 #include "catch.h"
 #include "comm/communicator.h"
 #include "comm/thread_ranks.h"
-#include "doctor/exchange.h"
+#include "doctor/checks.h"
 #include "spec/error.h"
 #include "temp_folder.h"
 

@@ -7,7 +7,7 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
-#include "doctor/masked_step.h"
+#include "doctor/checks.h"
 #include "temp_folder.h"
 
 using namespace sdp;

@@ -1,7 +1,7 @@
 // The common profile of ranks with different rates, and what is said of them.
 
 #include "catch.h"
-#include "doctor/rates.h"
+#include "doctor/checks.h"
 #include "temp_folder.h"
 
 using namespace sdp;

@@ -4,7 +4,7 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
-#include "doctor/run_folder.h"
+#include "doctor/checks.h"
 #include "temp_folder.h"
 
 using namespace sdp;

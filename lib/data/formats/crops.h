@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <span>
 
-#include "data/box.h"
 #include "data/formats/image.h"
 #include "data/formats/resize.h"
 

@@ -9,12 +9,23 @@
 #include <string_view>
 #include <vector>
 
-#include "data/box.h"
-
 namespace sdp {
 
 /// Bytes per decoded pixel: R, G, B and an unused one, so that a vector register holds whole pixels.
 constexpr int64_t kPixelBytes = 4;
+
+/// Columns left..right-1 of rows top..bottom-1.
+struct Box {
+  int64_t left;
+  int64_t top;
+  int64_t right;
+  int64_t bottom;
+
+  int64_t width() const { return right - left; }
+  int64_t height() const { return bottom - top; }
+  int64_t area() const { return width() * height(); }
+  bool operator==(const Box&) const = default;
+};
 
 /// Decoded pixels, of which a box is shown. Row y of the box begins at row(y).
 class Pixels {

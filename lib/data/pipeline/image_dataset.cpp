@@ -4,7 +4,6 @@
 
 #include "data/dataset.h"
 #include "data/pipeline/augment.h"
-#include "data/pipeline/mixing.h"
 #include "spec/error.h"
 
 namespace sdp {

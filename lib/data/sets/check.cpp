@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/sets/array_files.h"
+#include "data/sets/image_array.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -10,8 +10,8 @@
 
 #include "data/dataset.h"
 #include "data/formats/image.h"
-#include "data/sets/folder.h"
 #include "data/sets/image_files.h"
+#include "data/sets/split_files.h"
 #include "io/file.h"
 #include "io/listing.h"
 #include "spec/error.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-// Data sets of small images of one size, which are held in memory. array_files.h has their files.
+// Data sets of small images of one size, which are held in memory. image_array.h has their files.
 
 #include "data/image_shape.h"
 #include "data/sets/set_row.h"
@@ -16,7 +16,7 @@ struct HeldImages {
   std::vector<std::string> class_names;  ///< by label, at most 256
   /// Names of the official archives and of what they contain, of which scripts/fetch_data makes the arrays.
   std::vector<std::string_view> official_files;
-  bool as_shards = false;  ///< may also be tar shards of JPEG (cifar10_shards.h)
+  bool as_shards = false;  ///< may also be tar shards of JPEG (image_array.h)
 };
 
 /// To train on examples/data instead of the set `name`.

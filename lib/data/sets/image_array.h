@@ -3,7 +3,9 @@
 // Data sets of small images that are held in memory as a whole.
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/dataset.h"
@@ -41,5 +43,42 @@ class ArrayDataset final : public ImageDataset {
 
   ImageArray array_;
 };
+
+// The files of images that are held in memory, which scripts/fetch_data makes of the official archives:
+// train.safetensors, val.safetensors and, of SVHN, extra.safetensors. Each has the tensors
+//
+//   images   U8 [N, H, W, C]
+//   labels   U8 [N], 0..number of classes - 1
+//
+// in the official order, and in its metadata `class_names`, the JSON list of the set's names by label.
+
+/// A split as the set describes it (HeldImagesRow).
+struct ArrayFiles {
+  const HeldImages& set;
+  std::vector<std::string> names;  ///< in the order of their samples
+  std::string command;             ///< writes them into the folder that is its last word
+};
+
+/// Reads the images of a split from arrays or from tar shards. Every problem is passed to `on_problem`. If
+/// that returns, the result has the images that could be read: those of whole files, without those that have
+/// an invalid label.
+ImageArray read_arrays(const ArrayFiles& files, const std::filesystem::path& folder, Split split,
+                       const OnProblem& on_problem);
+
+template <class Set>
+ImageArray read_set(const Set& set, const DataSpec& data, Split split, const OnProblem& on_problem) {
+  return read_arrays({Set::images(), set.files(split), set.command()}, data.path, split, on_problem);
+}
+
+// CIFAR-10 as tar shards of JPEG: train-000000.tar, train-000001.tar, ... and test-000000.tar, ..., in the
+// format of tar_shard.h. Numbers are consecutive from 0; samples are in the order of shards, then of members.
+
+/// Whether the names of a folder's files include a shard of any split.
+bool has_shards(const std::vector<std::string>& names);
+
+/// Appends the images of a split. `names`: the folder's files. Every problem is passed to `on_problem`; if
+/// that returns, shards and images that cannot be read are left out.
+void append_shards(const std::filesystem::path& folder, const std::vector<std::string>& names, Split split,
+                   const OnProblem& on_problem, ImageArray& images);
 
 }  // namespace sdp

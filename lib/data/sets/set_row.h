@@ -32,7 +32,7 @@
 
 #include "data/image_shape.h"
 #include "io/on_progress.h"
-#include "spec/limits.h"
+#include "spec/field.h"
 #include "spec/visit.h"
 
 namespace sdp {

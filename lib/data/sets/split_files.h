@@ -46,4 +46,14 @@ std::vector<std::filesystem::path> files_of_split(const std::filesystem::path& f
                                                   const ShardPatterns& patterns, Split split,
                                                   const ShardNames& names);
 
+// The contents of a data set's folder: for finding its files, and for messages about missing ones.
+
+/// Sorted names of a folder's contents. Throws DataError if it is not a folder or cannot be listed.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
+
+bool contains(const std::vector<std::string>& names, std::string_view name);
+
+/// "a", "b" and 7 more, in quotes as names may have blanks and line breaks; "nothing" for an empty list.
+std::string enumerate(const std::vector<std::string>& names);
+
 }  // namespace sdp

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "spec/limits.h"
+#include "spec/field.h"
 #include "spec/visit.h"
 
 namespace sdp {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "spec/limits.h"
+#include "spec/field.h"
 #include "spec/visit.h"
 
 namespace sdp {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "comm/ranks.h"
-#include "spec/limits.h"
+#include "spec/field.h"
 #include "spec/visit.h"
 #include "subnet/element_type.h"
 #include "subnet/schedule.h"
