@@ -148,37 +148,6 @@ void append_file(const ArrayFiles& files, const fs::path& path, const OnProblem&
   }
 }
 
-}  // namespace
-
-ImageArray read_arrays(const ArrayFiles& files, const fs::path& folder, Split split,
-                       const OnProblem& on_problem) {
-  ImageArray images{.shape = files.set.shape,
-                    .num_classes = static_cast<int64_t>(files.set.class_names.size())};
-  const auto found = attempt(on_problem, [&] { return names_in(folder); });
-  if (!found) return images;
-  if (files.set.as_shards && has_shards(*found)) {
-    if (contains(*found, "train.safetensors") || contains(*found, "val.safetensors"))
-      on_problem(
-          fmt::format("data.path: {} holds both arrays (.safetensors) and tar shards, so it is unclear which "
-                      "to read. Found {}. "
-                      "Move one of them to another folder.",
-                      folder.string(), enumerate(*found)));
-    else
-      append_shards(folder, *found, split, on_problem, images);
-    return images;
-  }
-  for (const std::string& name : files.names)
-    if (contains(*found, name))
-      append_file(files, folder / name, on_problem, images);
-    else
-      on_problem(missing_file(files, name, folder, *found));
-  return images;
-}
-
-namespace {
-
-namespace fs = std::filesystem;
-
 std::string_view prefix_of(Split split) {
   return split == Split::kTrain ? "train-" : "test-";
 }
@@ -238,14 +207,14 @@ void append_sample(const fs::path& shard, const LabelledImage& sample, const OnP
   }
 }
 
-}  // namespace
-
+/// Whether the names of a folder's files include a shard of any split.
 bool has_shards(const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
     return is_shard(name, Split::kTrain) || is_shard(name, Split::kTest);
   });
 }
 
+/// Appends the images of a split. Shards and images that cannot be read are left out.
 void append_shards(const fs::path& folder, const std::vector<std::string>& names, Split split,
                    const OnProblem& on_problem, ImageArray& images) {
   for (const fs::path& shard : ordered_shards(folder, names, split, on_problem)) {
@@ -254,6 +223,33 @@ void append_shards(const fs::path& folder, const std::vector<std::string>& names
     for (const LabelledImage& sample : *samples)
       append_sample(shard, sample, on_problem, images);
   }
+}
+
+}  // namespace
+
+ImageArray read_arrays(const ArrayFiles& files, const fs::path& folder, Split split,
+                       const OnProblem& on_problem) {
+  ImageArray images{.shape = files.set.shape,
+                    .num_classes = static_cast<int64_t>(files.set.class_names.size())};
+  const auto found = attempt(on_problem, [&] { return names_in(folder); });
+  if (!found) return images;
+  if (files.set.as_shards && has_shards(*found)) {
+    if (contains(*found, "train.safetensors") || contains(*found, "val.safetensors"))
+      on_problem(
+          fmt::format("data.path: {} holds both arrays (.safetensors) and tar shards, so it is unclear which "
+                      "to read. Found {}. "
+                      "Move one of them to another folder.",
+                      folder.string(), enumerate(*found)));
+    else
+      append_shards(folder, *found, split, on_problem, images);
+    return images;
+  }
+  for (const std::string& name : files.names)
+    if (contains(*found, name))
+      append_file(files, folder / name, on_problem, images);
+    else
+      on_problem(missing_file(files, name, folder, *found));
+  return images;
 }
 
 }  // namespace sdp

@@ -51,6 +51,8 @@ class ArrayDataset final : public ImageDataset {
 //   labels   U8 [N], 0..number of classes - 1
 //
 // in the official order, and in its metadata `class_names`, the JSON list of the set's names by label.
+// CIFAR-10 may also be tar shards of JPEG (tar_shard.h): train-000000.tar, train-000001.tar, ... and
+// test-000000.tar, ..., numbered from 0; samples are in the order of shards, then of members.
 
 /// A split as the set describes it (HeldImagesRow).
 struct ArrayFiles {
@@ -69,16 +71,5 @@ template <class Set>
 ImageArray read_set(const Set& set, const DataSpec& data, Split split, const OnProblem& on_problem) {
   return read_arrays({Set::images(), set.files(split), set.command()}, data.path, split, on_problem);
 }
-
-// CIFAR-10 as tar shards of JPEG: train-000000.tar, train-000001.tar, ... and test-000000.tar, ..., in the
-// format of tar_shard.h. Numbers are consecutive from 0; samples are in the order of shards, then of members.
-
-/// Whether the names of a folder's files include a shard of any split.
-bool has_shards(const std::vector<std::string>& names);
-
-/// Appends the images of a split. `names`: the folder's files. Every problem is passed to `on_problem`; if
-/// that returns, shards and images that cannot be read are left out.
-void append_shards(const std::filesystem::path& folder, const std::vector<std::string>& names, Split split,
-                   const OnProblem& on_problem, ImageArray& images);
 
 }  // namespace sdp
