@@ -1,7 +1,7 @@
 #pragma once
 
 // The step that a spec describes, and sizes that no plan can be made for or that cannot be trained: the
-// largest model and step for which plans are made. Every number of a spec has its own limit (spec/limits.h);
+// largest model and step for which plans are made. Every number of a spec has its own limit (spec/field.h);
 // these limits apply to products of the numbers. Within them no size, number of bytes or number of samples
 // overflows 64 bits, so plans compute without further checks.
 

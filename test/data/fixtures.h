@@ -56,7 +56,7 @@ struct ArrayContent {
   std::string labels;
 };
 
-/// Their file (data/sets/array_files.h).
+/// Their file (data/sets/image_array.h).
 std::string array_file(const HeldImages& set, const ArrayContent& content);
 
 /// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header.
