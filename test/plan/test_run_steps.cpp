@@ -111,11 +111,13 @@ TEST_CASE(
 }
 
 TEST_CASE("a checkpoint is due the given number of minutes after the last one") {
-  const CheckpointSpec spec{.every_minutes = 1.5};
+  CheckpointSpec spec;
+  spec.every_minutes = 1.5;
   CHECK_FALSE(is_due_by_time(spec, 89));
   CHECK(is_due_by_time(spec, 90));
   CHECK(is_due_by_time(spec, 1000));
-  CHECK_FALSE(is_due_by_time({.every_minutes = 0}, 3.6e6));
+  spec.every_minutes = 0;
+  CHECK_FALSE(is_due_by_time(spec, 3.6e6));
 }
 
 }  // namespace
