@@ -473,7 +473,7 @@ def test_data_check_of_nothing(tmp_path):
     folder = tmp_path / "empty"
     folder.mkdir()
     report, message = check(harness.write_config(tmp_path, "run", folder), expect=3)
-    assert report["train"]["samples"] == 0 and "CIFAR-10" in report["train"]["problems"][0]
+    assert report["train"]["samples"] == 0 and "fetch_data cifar10" in report["train"]["problems"][0]
     assert "2 problems" in message
 
 
