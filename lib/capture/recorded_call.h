@@ -13,18 +13,6 @@
 
 namespace sdp {
 
-/// A size that depends on the number of samples in the batch.
-struct BatchSize {
-  double fixed = 0;
-  double per_sample = 0;
-
-  double of(double samples) const { return fixed + per_sample * samples; }
-  /// From its values for a batch and for another of twice as many samples.
-  static BatchSize between(double of_batch, double of_twice, double batch) {
-    return {2 * of_batch - of_twice, (of_twice - of_batch) / batch};
-  }
-};
-
 struct RecordedTensor {
   std::vector<int64_t> sizes;
   c10::ScalarType type = c10::ScalarType::Float;
