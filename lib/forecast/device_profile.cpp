@@ -130,7 +130,7 @@ DeviceProfile read_profile(const std::filesystem::path& file, Precision precisio
   const std::string name(name_of(precision));
   try {
     const Json json = Json::parse(text.str());
-    if (const Json version = json.at("sdp_train_profile"); version != kFormVersion)
+    if (const Json& version = json.at("sdp_train_profile"); version != kFormVersion)
       refuse(file, fmt::format("sdp_train_profile: found {}, expected {}", shortened(version.dump()),
                                kFormVersion));
     const Json& values = json.at("profiles").at(name);

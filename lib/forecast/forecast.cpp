@@ -70,7 +70,7 @@ EngineMethod with(const EngineMethod& method, TrainSpec train) {
   if (train.batch_size_per_worker != own.batch_size_per_worker)
     name += fmt::format(", {} x {} samples", train.accumulate_steps, train.batch_size_per_worker);
   ExperimentSpec spec = method.spec;
-  spec.train = std::move(train);
+  spec.train = train;
   return {std::move(name), method.division, std::move(spec), method.placement, method.regime_file};
 }
 
@@ -82,7 +82,7 @@ std::vector<TrainSpec> forms_of(TrainSpec train, bool checkpoints) {
   if (train.accumulate_steps == 1 || !train.release_gradients) return forms;
   const bool was_step = train.reduce_every == ReduceEvery::kStep;
   train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
-  forms.push_back(std::move(train));
+  forms.push_back(train);
   return forms;
 }
 

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "experiment/experiment.h"
+
 namespace sdp {
 namespace {
 
