@@ -21,9 +21,9 @@ def statistic(values: Iterable[float]) -> Statistic:
     known = [value for value in values if not math.isnan(value)]
     if not known:
         return Statistic()
-    mean = total(known) / len(known)
-    squares = total((value - mean) * (value - mean) for value in known)
-    return Statistic(mean, math.sqrt(squares / (len(known) - 1)) if len(known) > 1 else math.nan, len(known))
+    center = mean(known)
+    squares = total((value - center) * (value - center) for value in known)
+    return Statistic(center, math.sqrt(squares / (len(known) - 1)) if len(known) > 1 else math.nan, len(known))
 
 
 def mean(numbers: list[float]) -> float:

@@ -116,7 +116,6 @@ FORMATS: dict[str, Callable[[float], str]] = {
     "perplexity": lambda value: f"{value:.2f}",
     "whole": lambda value: f"{value:.0f}",
     "number": lambda value: f"{value:.3g}",
-    "s": lambda value: f"{value:.3g}",
     "ms": lambda value: f"{value:.{2 if value < 9.995 else 1}f}",
     "bytes": bytes_text,
     "count": count_text,
@@ -145,7 +144,7 @@ def comparison_text(column: Column, compared: float) -> str:
 
 
 def title_of(column: Column) -> str:
-    unit = {"share": " (%)", "ms": " (ms)", "s": " (s)"}.get(column.quantity, "")
+    unit = {"share": " (%)", "ms": " (ms)"}.get(column.quantity, "")
     return column.title + unit
 
 

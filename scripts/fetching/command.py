@@ -14,6 +14,7 @@ import argparse
 import pathlib
 import shlex
 import sys
+from typing import BinaryIO
 
 from fetching import imagenet
 from fetching.archives import Archive, FetchError, Opened, downloaded, open_archive, open_in, problem_with, say
@@ -40,25 +41,30 @@ def fetch_images(name: str, dest: pathlib.Path, source: pathlib.Path | None, mir
             say(f"{file.name}: already in {dest}")
         else:
             wanted.append(file)
-    downloads: dict[Archive, pathlib.Path] = {}
+    downloads: list[pathlib.Path] = []
+    opened: dict[Archive, Opened] = {}
     for file in wanted:
-        opened: list[Opened] = []
+        contents: dict[str, BinaryIO] = {}
+        origin: dict[str, str] = {}
         for archive in file.archives:
-            if source is not None:
-                opened.append(open_in(archive, source))
-                continue
-            downloads[archive] = downloads.get(archive) or downloaded(archive, dest, mirror)
-            opened.append(open_archive(archive, downloads[archive]))
-        contents = {name: content for one in opened for name, content in one.files.items()}
-        images = file.read(contents)
+            if archive not in opened and source is not None:
+                opened[archive] = open_in(archive, source)
+            elif archive not in opened:
+                downloads.append(downloaded(archive, dest, mirror))
+                opened[archive] = open_archive(archive, downloads[-1])
+            contents |= opened[archive].files
+            origin |= opened[archive].sha256
         for content in contents.values():
-            content.close()
+            content.seek(0)  # files of an archive may be read for several files of arrays
+        images = file.read(contents)
         if len(images.labels) != file.count:
-            places = ", ".join(place for one in opened for place in one.sha256)
-            raise FetchError(f"{places}: {len(images.labels)} images, expected {file.count}. Get what is missing.")
+            raise FetchError(f"{', '.join(origin)}: {len(images.labels)} images, expected {file.count}. Get what is missing.")
         say(f"writing {dest / file.name}")
-        write_arrays(dest / file.name, images, {place: sha256 for one in opened for place, sha256 in one.sha256.items()})
-    for path in downloads.values():
+        write_arrays(dest / file.name, images, origin)
+    for archive in opened.values():
+        for content in archive.files.values():
+            content.close()
+    for path in downloads:
         path.unlink()
     say(f"{dest}: complete")
 

@@ -26,11 +26,11 @@ class Images:
     class_names: list[str]
 
 
-def check_labels(labels: NDArray[np.uint8], first: int, last: int, file: str, what: str = "label") -> None:
+def check_labels(labels: NDArray[np.uint8], first: int, last: int, file: str) -> None:
     wrong = np.flatnonzero((labels < first) | (labels > last))
     if wrong.size:
         raise FetchError(
-            f"{file}: {what} {labels[wrong[0]]} of image {wrong[0]}, expected {first} to {last}. This is not the official file."
+            f"{file}: label {labels[wrong[0]]} of image {wrong[0]}, expected {first} to {last}. This is not the official file."
         )
 
 

@@ -44,25 +44,29 @@ SVHN_EXTRA = Archive(
     1329278602,
     "a133a4beb38a00fcdda90c9489e0c04f900b660ce8a316a5e854838379a71eb3",
 )
+
+
+def idx_archives(site: str, *pinned: tuple[int, str]) -> list[Archive]:
+    """Images and labels to train on, then those to test with. `pinned`: size and SHA-256 of each."""
+    names = [f"{split}-{kind}-ubyte.gz" for split in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    return [Archive(f"{site}/{name}", *pin) for name, pin in zip(names, pinned, strict=True)]
+
+
 # MNIST's own page has no files any more; these are TensorFlow's copies. Fashion-MNIST's server has only http://.
-MNIST = [
-    Archive(f"https://storage.googleapis.com/cvdf-datasets/mnist/{name}", size_bytes, sha256)
-    for name, size_bytes, sha256 in (
-        ("train-images-idx3-ubyte.gz", 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-        ("train-labels-idx1-ubyte.gz", 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-        ("t10k-images-idx3-ubyte.gz", 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-        ("t10k-labels-idx1-ubyte.gz", 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-    )
-]
-FASHION_MNIST = [
-    Archive(f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{name}", size_bytes, sha256)
-    for name, size_bytes, sha256 in (
-        ("train-images-idx3-ubyte.gz", 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
-        ("train-labels-idx1-ubyte.gz", 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
-        ("t10k-images-idx3-ubyte.gz", 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
-        ("t10k-labels-idx1-ubyte.gz", 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
-    )
-]
+MNIST = idx_archives(
+    "https://storage.googleapis.com/cvdf-datasets/mnist",
+    (9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+    (28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    (1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+    (4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+)
+FASHION_MNIST = idx_archives(
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    (26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+    (29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+    (4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+    (5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,25 +86,26 @@ def mnist(archives: list[Archive], class_names: list[str]) -> list[ArrayFile]:
     ]
 
 
-CIFAR10_NAMES, CIFAR100_NAMES = "batches.meta.txt", "fine_label_names.txt"
+def cifar(
+    archive: Archive, train: tuple[str, ...], test: str, classes: tuple[int, ...], names: str
+) -> list[ArrayFile]:
+    return [
+        ArrayFile(file, count, [archive], partial(read_cifar, batches=batches, classes=classes, names=names))
+        for file, count, batches in (("train.safetensors", 50_000, train), ("val.safetensors", 10_000, (test,)))
+    ]
+
+
 SVHN_FILES = [
-    ArrayFile("train.safetensors", 73_257, [SVHN_TRAIN], partial(read_svhn, name="train_32x32.mat", class_names=DIGITS)),
-    ArrayFile("val.safetensors", 26_032, [SVHN_TEST], partial(read_svhn, name="test_32x32.mat", class_names=DIGITS)),
-    ArrayFile("extra.safetensors", 531_131, [SVHN_EXTRA], partial(read_svhn, name="extra_32x32.mat", class_names=DIGITS)),
+    ArrayFile(file, count, [archive], partial(read_svhn, name=archive.name, class_names=DIGITS))
+    for file, count, archive in (
+        ("train.safetensors", 73_257, SVHN_TRAIN),
+        ("val.safetensors", 26_032, SVHN_TEST),
+        ("extra.safetensors", 531_131, SVHN_EXTRA),
+    )
 ]
 SETS = {
-    "cifar10": [
-        ArrayFile("train.safetensors", 50_000, [CIFAR10],
-                  partial(read_cifar, batches=CIFAR10_BATCHES, classes=(10,), names=CIFAR10_NAMES)),
-        ArrayFile("val.safetensors", 10_000, [CIFAR10],
-                  partial(read_cifar, batches=("test_batch.bin",), classes=(10,), names=CIFAR10_NAMES)),
-    ],
-    "cifar100": [
-        ArrayFile("train.safetensors", 50_000, [CIFAR100],
-                  partial(read_cifar, batches=("train.bin",), classes=(20, 100), names=CIFAR100_NAMES)),
-        ArrayFile("val.safetensors", 10_000, [CIFAR100],
-                  partial(read_cifar, batches=("test.bin",), classes=(20, 100), names=CIFAR100_NAMES)),
-    ],
+    "cifar10": cifar(CIFAR10, CIFAR10_BATCHES, "test_batch.bin", (10,), "batches.meta.txt"),
+    "cifar100": cifar(CIFAR100, ("train.bin",), "test.bin", (20, 100), "fine_label_names.txt"),
     "svhn": SVHN_FILES[:2],
     "svhn_extra": SVHN_FILES,
     "mnist": mnist(MNIST, DIGITS),

@@ -1,6 +1,6 @@
 """CIFAR-10 in a small file: the images in order, 8 x 25 in each JPEG, and their labels. 32 is a
-multiple of JPEG's blocks of 16 pixels, so images do not affect their neighbors. Needs Pillow. Arrays are read and written
-without numpy and safetensors, which the GPU machine may lack."""
+multiple of JPEG's blocks of 16 pixels, so images do not affect their neighbors. Needs Pillow. Arrays are written without numpy
+and safetensors, which the GPU machine may lack."""
 
 import io
 import json
@@ -27,29 +27,19 @@ def write_arrays(path: pathlib.Path, images: bytes, labels: bytes) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + images + labels)
 
 
-def read_arrays(path: pathlib.Path) -> tuple[bytes, bytes]:
-    """The bytes of images and labels."""
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    begin, end = header["images"]["data_offsets"]
-    first, last = header["labels"]["data_offsets"]
-    return data[start + begin:start + end], data[start + first:start + last]
-
-
 def pack_images(folder: pathlib.Path, target: pathlib.Path, quality: int) -> None:
     from PIL import Image
+    from safetensors.numpy import load_file
 
     with zipfile.ZipFile(target, "w") as archive:
         for name in FILES:
-            pixels, labels = read_arrays(folder / name)
+            arrays = load_file(folder / name)
+            images, labels = arrays["images"], arrays["labels"].tobytes()
             archive.writestr(f"{name}/labels", labels)
             for first in range(0, len(labels), ACROSS * DOWN):
                 sheet = Image.new("RGB", (SIDE * ACROSS, SIDE * DOWN))
-                for place in range(min(ACROSS * DOWN, len(labels) - first)):
-                    at = (first + place) * IMAGE_BYTES
-                    image = Image.frombytes("RGB", (SIDE, SIDE), pixels[at:at + IMAGE_BYTES])
-                    sheet.paste(image, (SIDE * (place % ACROSS), SIDE * (place // ACROSS)))
+                for place, image in enumerate(images[first:first + ACROSS * DOWN]):
+                    sheet.paste(Image.fromarray(image), (SIDE * (place % ACROSS), SIDE * (place // ACROSS)))
                 jpeg = io.BytesIO()
                 sheet.save(jpeg, "JPEG", quality=quality, optimize=True)
                 archive.writestr(f"{name}/{first:06d}.jpg", jpeg.getvalue())

@@ -418,17 +418,16 @@ def test_other_networks_do_not(tmp_path, data, model):
 
 # ---- what the files say of their data ----
 
-CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-SWAPPED = [*CIFAR[:3], "dog", "deer", "cat", *CIFAR[6:]]
+SWAPPED = [*harness.CIFAR10[:3], "dog", "deer", "cat", *harness.CIFAR10[6:]]
 MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
 HALF = [0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize("config,preprocessor,told", [
-    ({"id2label": {str(i): name for i, name in enumerate(CIFAR)}}, {"image_mean": MEAN, "image_std": STD}, []),
+    ({"id2label": {str(i): name for i, name in enumerate(harness.CIFAR10)}}, {"image_mean": MEAN, "image_std": STD}, []),
     ({"id2label": {str(i): name for i, name in enumerate(SWAPPED)}}, None, ["class 3", "dog", "cat"]),
-    ({"label_names": CIFAR[:9]}, None, ["9 classes", "10"]),
-    ({"label_names": CIFAR, "pretrained_cfg": {"mean": MEAN, "std": HALF}}, None, ["data.normalization.std=[0.5,0.5,0.5]"]),
+    ({"label_names": harness.CIFAR10[:9]}, None, ["9 classes", "10"]),
+    ({"label_names": harness.CIFAR10, "pretrained_cfg": {"mean": MEAN, "std": HALF}}, None, ["data.normalization.std=[0.5,0.5,0.5]"]),
     ({}, {"image_mean": HALF, "image_std": STD}, ["data.normalization.mean=[0.5,0.5,0.5]"]),
     ({}, {"image_mean": MEAN, "image_std": [0.25, 0.2435, 0.2616]}, ["data.normalization.std=[0.25,0.2435,0.2616]"]),
 ])

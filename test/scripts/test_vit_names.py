@@ -1,16 +1,15 @@
 """scripts/vit_names.py: a ViT that computes otherwise than torchvision's is not renamed."""
 
 import json
-import runpy
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from transformers import ViTConfig
 
-from conftest import SCRIPTS
+from conftest import load_script
 
-main = runpy.run_path(str(SCRIPTS / "vit_names.py"))["main"]
+main = load_script("vit_names.py").main
 
 
 def rename(folder, config):
