@@ -164,10 +164,11 @@ class PointChecker {
     const Placement& placement = experiment.schedule.placement;
     const auto samples = static_cast<double>(placement.slots_per_process() * train.accumulate_steps *
                                              train.batch_size_per_worker);
+    const std::vector<Cost> costs = costs_of(experiment);
     double flops_per_step = 0;
-    for (int process = 0; process < placement.processes; ++process)
-      flops_per_step += cost_of(experiment, process).flops_per_sample * samples;
-    const StepForecast step = forecast_plan(experiment, device_for(train.precision));
+    for (const Cost& cost : costs)
+      flops_per_step += cost.flops_per_sample * samples;
+    const StepForecast step = forecast_plan(experiment, costs, device_for(train.precision));
     ordered_json price = {{"peak_bytes", step.peak.total()}};
     if (const std::optional<int64_t> size = train.max_steps ? 1 : size_of_data(experiment.spec)) {
       const int64_t steps = run_steps(experiment, *size).length.total_steps;
@@ -300,7 +301,6 @@ int describe_command(const std::vector<std::filesystem::path>& specs) {
 }
 
 int external_command(const std::string& name, std::vector<std::string> arguments) {
-  namespace fs = std::filesystem;
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path bin = self.parent_path();

@@ -32,7 +32,7 @@ TensorBatch batch_of(const ExperimentSpec& spec, int worker, at::Device device) 
 
 FullValues initial_values(const ExperimentSpec& spec) {
   FullValues values;
-  for (const ParameterLayout& parameter : layout_of(spec.model).parameters)
+  for (const ParameterLayout& parameter : structure_of(spec.model).parameters)
     values.push_back(draw_parameter(parameter, static_cast<uint64_t>(spec.seed)).to(at::kDouble));
   return values;
 }

@@ -11,13 +11,14 @@ double ms_between(ExchangeClock::TimePoint begin, ExchangeClock::TimePoint end) 
   return std::max(0.0, std::chrono::duration<double, std::milli>(end - begin).count());
 }
 
-}  // namespace
-
+/// An event recorded now in the device's current stream, for c10::Event::elapsedTime. Not on a CPU.
 c10::Event timed_event(c10::Device device) {
   c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
   event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   return event;
 }
+
+}  // namespace
 
 ExchangeClock::Start ExchangeClock::start(int64_t bytes_sent) {
   totals_.bytes_sent += bytes_sent;

@@ -15,9 +15,6 @@
 
 namespace sdp {
 
-/// An event recorded now in the device's current stream, for c10::Event::elapsedTime. Not on a CPU.
-c10::Event timed_event(c10::Device device);
-
 /// Sums over exchanges.
 struct ExchangeTotals {
   int64_t bytes_sent = 0;

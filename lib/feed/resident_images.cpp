@@ -27,7 +27,7 @@ at::Tensor normalized_values(const ImageArray& array) {
 }
 
 /// images = share * images + (1 - share) * partners, or a box of the partners pasted in; with the same
-/// rounding as data/pipeline/mixing.cpp.
+/// rounding as data/pipeline/augment.cpp.
 at::Tensor mixed(const at::Tensor& images, const Mixing& mixing) {
   const at::Tensor partners = images.roll(1, 0);
   if (!mixing.box) {

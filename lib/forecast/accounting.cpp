@@ -110,4 +110,11 @@ Cost cost_of(const Experiment& experiment, int process) {
   return cost_of(experiment.plan, experiment.schedule, experiment.spec.optimizer, process);
 }
 
+std::vector<Cost> costs_of(const Experiment& experiment) {
+  std::vector<Cost> costs;
+  for (int process = 0; process < experiment.schedule.placement.processes; ++process)
+    costs.push_back(cost_of(experiment, process));
+  return costs;
+}
+
 }  // namespace sdp

@@ -52,6 +52,8 @@ struct Cost {
 Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process);
 
 Cost cost_of(const Experiment& experiment, int process);
+/// Of every process of the experiment.
+std::vector<Cost> costs_of(const Experiment& experiment);
 
 /// By parameter: bytes of the gradient that a worker's backward pass produces for the part that the worker
 /// owns.

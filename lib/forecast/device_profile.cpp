@@ -71,20 +71,6 @@ double flops_per_s(const DataSheet& sheet, Precision precision) {
   return 0;
 }
 
-/// nullptr for a GPU that is not one of the known modules.
-const DataSheet* data_sheet_of(std::string_view gpu_name) {
-  // PCIe cards of the same name have other rates, and a part of a GPU (MIG) has only a part of the rates.
-  for (const char* other : {"PCI", "NVL", "MIG"})
-    if (gpu_name.find(other) != std::string_view::npos) return nullptr;
-  for (const DataSheet& sheet : kDataSheets) {
-    std::string model = " ";
-    for (const char c : sheet.name)
-      model += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    if (gpu_name.find(model) != std::string_view::npos) return &sheet;
-  }
-  return nullptr;
-}
-
 using Json = nlohmann::ordered_json;
 constexpr int kFormVersion = 2;
 
@@ -199,8 +185,16 @@ std::string profile_text(const DeviceProfiles& profiles) {
 }
 
 std::optional<double> data_sheet_flops_per_s(std::string_view gpu_name, Precision precision) {
-  const DataSheet* const sheet = data_sheet_of(gpu_name);
-  return sheet ? std::optional(flops_per_s(*sheet, precision)) : std::nullopt;
+  // PCIe cards of the same name have other rates, and a part of a GPU (MIG) has only a part of the rates.
+  for (const char* other : {"PCI", "NVL", "MIG"})
+    if (gpu_name.find(other) != std::string_view::npos) return std::nullopt;
+  for (const DataSheet& sheet : kDataSheets) {
+    std::string model = " ";
+    for (const char c : sheet.name)
+      model += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (gpu_name.find(model) != std::string_view::npos) return flops_per_s(sheet, precision);
+  }
+  return std::nullopt;
 }
 
 }  // namespace sdp

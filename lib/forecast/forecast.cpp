@@ -136,8 +136,9 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const EngineMethod& metho
   if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, buckets, nodes, device);
 }
 
-/// The step of each process to examine.
-std::vector<ProcessStep> steps_of(const EngineMethod& method, const Machine& machine) {
+/// The step of each process to examine. `costs`: of these processes, or of all.
+std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
+                                  const Machine& machine) {
   const StepMemory memory = method.memory_on(machine.device);
   ComputeTimes times(method.captures(), machine.device);
   const NodeMap& nodes = method.division.nodes;
@@ -145,7 +146,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const Machine& mac
   if (nodes.nodes() > 1) between = sent_between_nodes(method.schedule, nodes);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < method.different_processes(); ++process) {
-    const Cost cost = cost_of(method.plan(), method.schedule, method.spec.optimizer, process);
+    const Cost& cost = costs[static_cast<size_t>(process)];
     const StepMaxima maxima = memory.maxima(cost, process, method.batch_size());
     ProcessStep step{.cost = cost,
                      .peak = maxima.peak,
@@ -193,7 +194,7 @@ StepForecast forecast_steps(const std::string& name, double flops_share,
   return forecast;
 }
 
-/// The forecast of a method. `steps`: steps_of(method, machine).
+/// The forecast of a method. `steps`: from steps_of(method, ..).
 StepForecast forecast_engine(const EngineMethod& method, const std::vector<ProcessStep>& steps,
                              const Machine& machine) {
   const DeviceProfile& device = machine.device;
@@ -211,7 +212,10 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Proce
 }
 
 StepForecast forecast_engine(const EngineMethod& method, const Machine& machine) {
-  return forecast_engine(method, steps_of(method, machine), machine);
+  std::vector<Cost> costs;
+  for (int process = 0; process < method.different_processes(); ++process)
+    costs.push_back(cost_of(method.plan(), method.schedule, method.spec.optimizer, process));
+  return forecast_engine(method, steps_of(method, costs, machine), machine);
 }
 
 /// Adds the best form of the methods with the same samples in micro-batches of at most `most`: the largest
@@ -324,19 +328,22 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
 
 }  // namespace
 
-StepForecast forecast_plan(const Experiment& experiment, const DeviceProfile& device) {
+StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
+                           const DeviceProfile& device) {
   Division division = division_of(experiment.spec, device, experiment.plan, experiment.nodes);
   const EngineMethod own{"this plan", division, experiment.spec, experiment.schedule.placement};
-  return forecast_steps(own.name, flops_share(own.plan()), steps_of(own, {experiment, device}), device);
+  return forecast_steps(own.name, flops_share(own.plan()), steps_of(own, costs, {experiment, device}),
+                        device);
 }
 
-Forecast forecast_of(const Experiment& experiment, const DeviceProfile& device) {
+Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
+                     const DeviceProfile& device) {
   const auto& [spec, plan, schedule, nodes] = experiment;
   const Placement& placement = schedule.placement;
   const Machine machine{experiment, device};
   Division division = division_of(spec, device, plan, nodes);
   const EngineMethod own{"this plan", division, spec, placement};
-  const std::vector<ProcessStep> own_steps = steps_of(own, machine);
+  const std::vector<ProcessStep> own_steps = steps_of(own, costs, machine);
   Forecast forecast{
       .device = device,
       .per_process = {},

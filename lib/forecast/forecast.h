@@ -58,7 +58,7 @@ struct Forecast {
   }
 };
 
-/// Each process has a device to itself.
+/// Each process has a device to itself. `costs`: of every process of the experiment (costs_of).
 ///
 /// For this plan the forecast uses the engine's exchange, in which every process sends to all others through
 /// its own links. For DDP, ZeRO and FSDP it uses NCCL's collectives (ring_s), as their usual
@@ -69,9 +69,11 @@ struct Forecast {
 /// FSDP's peak is the sum of the parts of its formula and of the largest activations of data parallelism, as
 /// both are reached at the end of the forward pass. Its activations at the peak therefore are the largest at
 /// any moment.
-Forecast forecast_of(const Experiment& experiment, const DeviceProfile& device);
+Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
+                     const DeviceProfile& device);
 
 /// Of these only the plan itself, without its coverage and largest batch.
-StepForecast forecast_plan(const Experiment& experiment, const DeviceProfile& device);
+StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
+                           const DeviceProfile& device);
 
 }  // namespace sdp

@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/checkpointing.h"
+#include "checkpoint/resumed_run.h"
 #include "data/sets/tokens.h"
 #include "device/device.h"
 #include "engine/checks.h"
@@ -229,8 +230,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
 void export_run(ExperimentSpec spec, const ExportRequest& request) {
   // Exports the master values, whatever the precision of the run.
   if (spec.train.precision == Precision::kBf16) spec.train.precision = Precision::kFp32;
-  const std::filesystem::path plan = CheckpointStore(request.run_dir).verified_file(request.step, kSavedPlan);
-  const Experiment experiment = make_experiment(spec, /*processes=*/1, plan);
+  const Experiment experiment = read_saved_experiment(CheckpointStore(request.run_dir), request.step, spec);
   const ExportOrigin origin = prepare_export(spec, request.run_dir, request.out);
   use_own_cores();
   ProgressLine line(STDERR_FILENO);

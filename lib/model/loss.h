@@ -14,7 +14,7 @@
 
 namespace sdp {
 
-/// Number of rows whose logits a language model's loss computes together (model/loss.h): at
+/// Number of rows whose logits a language model's loss computes together: at
 /// most 16 MiB of fp32 logits, which a CPU's cache may hold, but at least 256 rows, or 4,096 with device
 /// kernels (ops/availability.h). With fewer rows, the products are slow. A power of two, as the number of
 /// tokens usually is, so that the last chunk is as large as the others.

@@ -14,13 +14,6 @@
 namespace sdp {
 namespace {
 
-std::vector<Cost> costs_of(const Experiment& experiment) {
-  std::vector<Cost> costs;
-  for (int process = 0; process < experiment.schedule.placement.processes; ++process)
-    costs.push_back(cost_of(experiment, process));
-  return costs;
-}
-
 bool has_a_process_each(const Placement& placement) {
   return placement.processes == placement.workers && placement.replicas == 1;
 }
@@ -156,7 +149,8 @@ PlanFigures figures_of(const Experiment& experiment) {
 
 PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device) {
   PlanFigures figures = figures_of(experiment);
-  figures.forecast = forecast_of(experiment, device);
+  const std::vector<Cost> costs(figures.per_process.begin(), figures.per_process.end());
+  figures.forecast = forecast_of(experiment, costs, device);
   for (size_t process = 0; process < figures.per_process.size(); ++process)
     figures.per_process[process].peak_bytes = figures.forecast->per_process[process];
   if (has_a_process_each(experiment.schedule.placement)) figures.per_worker = figures.per_process;

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "text/units.h"
 
@@ -20,6 +21,12 @@ constexpr int kLongestBar = 30;
 constexpr int kShortestBar = 5;
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 
+/// A field of the line. If not all fields fit, those with the smallest rank are dropped first.
+struct ProgressField {
+  int rank;
+  std::string text;
+};
+
 /// A bar of `room` characters, including its brackets and a trailing space.
 std::string bar(double share, int room) {
   const auto cells = static_cast<size_t>(room - 3);
@@ -27,6 +34,42 @@ std::string bar(double share, int room) {
   std::string text = "[";
   text.append(full, '#').append(cells - full, '-');
   return text += "] ";
+}
+
+/// done / total in 0..1; 0 if the total is 0.
+double share_of(int64_t done, int64_t total) {
+  if (total <= 0) return 0;
+  return std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+}
+
+/// " 45%", rounded down: 100% means done.
+std::string progress_percent(double share) {
+  std::array<char, 16> text;
+  std::snprintf(text.data(), text.size(), "%3.0f%%", std::floor(100 * share));
+  return text.data();
+}
+
+/// `text`, then the fields, each preceded by a space.
+std::string joined(std::string text, const std::vector<ProgressField>& fields) {
+  for (const ProgressField& field : fields)
+    text += " " + field.text;
+  return text;
+}
+
+/// At most `columns` characters: a bar, the percentage and the fields in their order. The bar takes the
+/// remaining room; if there is too little, the bar is dropped first, then fields.
+std::string fit_progress(double share, std::vector<ProgressField> fields, int columns) {
+  const auto width = static_cast<size_t>(std::max(columns, 0));
+  std::string text = joined(progress_percent(share), fields);
+  while (text.size() > width && !fields.empty()) {
+    fields.erase(
+        std::min_element(fields.begin(), fields.end(),
+                         [](const ProgressField& a, const ProgressField& b) { return a.rank < b.rank; }));
+    text = joined(progress_percent(share), fields);
+  }
+  if (text.size() > width) return text.substr(0, width);
+  const int room = std::min(static_cast<int>(width - text.size()), kLongestBar + 3);
+  return room < kShortestBar + 3 ? text : bar(share, room) + text;
 }
 
 /// Width of the terminal; 0 if unknown or not a terminal.
@@ -101,37 +144,6 @@ std::vector<ProgressField> parts_and_time(const WorkState& state) {
 }
 
 }  // namespace
-
-double share_of(int64_t done, int64_t total) {
-  if (total <= 0) return 0;
-  return std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
-}
-
-std::string progress_percent(double share) {
-  std::array<char, 16> text;
-  std::snprintf(text.data(), text.size(), "%3.0f%%", std::floor(100 * share));
-  return text.data();
-}
-
-std::string joined(std::string text, const std::vector<ProgressField>& fields) {
-  for (const ProgressField& field : fields)
-    text += " " + field.text;
-  return text;
-}
-
-std::string fit_progress(double share, std::vector<ProgressField> fields, int columns) {
-  const auto width = static_cast<size_t>(std::max(columns, 0));
-  std::string text = joined(progress_percent(share), fields);
-  while (text.size() > width && !fields.empty()) {
-    fields.erase(
-        std::min_element(fields.begin(), fields.end(),
-                         [](const ProgressField& a, const ProgressField& b) { return a.rank < b.rank; }));
-    text = joined(progress_percent(share), fields);
-  }
-  if (text.size() > width) return text.substr(0, width);
-  const int room = std::min(static_cast<int>(width - text.size()), kLongestBar + 3);
-  return room < kShortestBar + 3 ? text : bar(share, room) + text;
-}
 
 ProgressLine::ProgressLine(int descriptor)
     : descriptor_(descriptor), is_terminal_(isatty(descriptor) == 1 && columns_of(descriptor) > 0) {}

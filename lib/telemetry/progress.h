@@ -7,30 +7,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "io/on_progress.h"
 
 namespace sdp {
-
-/// A field of the line. If not all fields fit, those with the smallest rank are dropped first.
-struct ProgressField {
-  int rank;
-  std::string text;
-};
-
-/// At most `columns` characters: a bar, the percentage and the fields in their order. The bar takes the
-/// remaining room; if there is too little, the bar is dropped first, then fields.
-std::string fit_progress(double share, std::vector<ProgressField> fields, int columns);
-
-/// " 45%", rounded down: 100% means done.
-std::string progress_percent(double share);
-
-/// `text`, then the fields, each preceded by a space.
-std::string joined(std::string text, const std::vector<ProgressField>& fields);
-
-/// done / total in 0..1; 0 if the total is 0.
-double share_of(int64_t done, int64_t total);
 
 /// The last line that a program has written to a file descriptor. On a terminal it is redrawn in place. Write
 /// errors are ignored.

@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "io/file.h"
 #include "process/condition_variable.h"
 #include "process/identity.h"
 #include "spec/error.h"
@@ -54,10 +53,10 @@ bool write_text(int descriptor, const std::string& text) {
          fsync(descriptor) == 0;
 }
 
-/// Makes `self` the owner. Returns the descriptor of its file, or -1 if another process was faster.
-int take_over(const fs::path& folder, const fs::path& next, const RunOwner& self) {
+/// Makes `self` the owner. Returns its file, none if another process was faster.
+Descriptor take_over(const fs::path& folder, const fs::path& next, const RunOwner& self) {
   Descriptor file(open(next.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.number() < 0 && errno == EEXIST) return -1;
+  if (file.number() < 0 && errno == EEXIST) return Descriptor();
   if (file.number() < 0) throw_io_error("create", next, errno);
   if (!write_text(file.number(), lock_text(self, 0))) {
     const int error = errno;
@@ -65,9 +64,9 @@ int take_over(const fs::path& folder, const fs::path& next, const RunOwner& self
     throw_io_error("write", next, error);
   }
   const LockChain chain = read_lock(folder);
-  if (chain.is_held_by(self)) return file.release();
+  if (chain.is_held_by(self)) return file;
   if (std::count(chain.files.begin(), chain.files.end(), next) == 0) unlink(next.c_str());
-  return -1;
+  return Descriptor();
 }
 
 std::string name_of_owner(const LockChain& chain) {
@@ -153,10 +152,10 @@ LockWatch::State LockWatch::look() {
   return is_heard_ ? State::kHeld : State::kSilent;
 }
 
-RunLock::RunLock(fs::path folder, RunOwner owner, int descriptor, bool is_inherited, const LockTimes& times)
+RunLock::RunLock(fs::path folder, RunOwner owner, Descriptor file, bool is_inherited, const LockTimes& times)
     : folder_(std::move(folder)),
       owner_(std::move(owner)),
-      descriptor_(descriptor),
+      file_(std::move(file)),
       is_inherited_(is_inherited),
       silence_(times.silence) {
   if (times.heartbeat.count() > 0)
@@ -178,8 +177,9 @@ std::unique_ptr<RunLock> RunLock::acquire(const fs::path& folder, const OnLockNo
                            std::chrono::ceil<std::chrono::seconds>(times.silence).count()));
       told_of = chain.next;
       std::this_thread::sleep_for(times.silence / 300.0);
-    } else if (const int descriptor = take_over(folder, chain.next, self); descriptor >= 0) {
-      std::unique_ptr<RunLock> lock(new RunLock(folder, self, descriptor, /*is_inherited=*/false, times));
+    } else if (Descriptor file = take_over(folder, chain.next, self); file.number() >= 0) {
+      std::unique_ptr<RunLock> lock(
+          new RunLock(folder, self, std::move(file), /*is_inherited=*/false, times));
       if (!chain.files.empty())
         notice(fmt::format("the run folder {} was locked by {}, which is gone; this run takes over the lock",
                            folder.string(), name_of_owner(chain)));
@@ -200,20 +200,18 @@ std::unique_ptr<RunLock> RunLock::inherit(const fs::path& folder) {
   Descriptor file(open(path.c_str(), O_RDWR | O_TRUNC | O_NOFOLLOW | O_CLOEXEC));
   if (file.number() < 0 || !write_text(file.number(), lock_text(self, 0)))
     throw_io_error("write", path, errno);
-  return std::unique_ptr<RunLock>(new RunLock(folder, self, file.release(), /*is_inherited=*/true, {}));
+  return std::unique_ptr<RunLock>(new RunLock(folder, self, std::move(file), /*is_inherited=*/true, {}));
 }
 
 RunLock::~RunLock() {
   heartbeat_.request_stop();
   if (heartbeat_.joinable()) heartbeat_.join();
-  close(descriptor_);  // close before removing: NFS renames a file that is removed while open
+  file_ = Descriptor();  // close before removing: NFS renames a file that is removed while open
   if (is_inherited_) return;
   try {
     const LockChain chain = read_lock(folder_);
     if (!chain.is_held_by(owner_)) return;
-    const int descriptor = take_over(folder_, chain.next, this_process());
-    if (descriptor < 0) return;
-    close(descriptor);
+    if (take_over(folder_, chain.next, this_process()).number() < 0) return;
     for (const fs::path& file : chain.files)
       unlink(file.c_str());
     unlink(chain.next.c_str());
@@ -243,7 +241,7 @@ void RunLock::beat(const std::stop_token& stop, std::chrono::milliseconds interv
   for (int64_t count = 1; !changed.wait_for(guard, stop, interval, is_stopped); ++count) {
     if (trying_since_.load() == Clock::time_point::max()) trying_since_ = Clock::now();
     // Writing may fail, or not return (is_late).
-    if (write_text(descriptor_, lock_text(owner_, count))) trying_since_ = Clock::time_point::max();
+    if (write_text(file_.number(), lock_text(owner_, count))) trying_since_ = Clock::time_point::max();
   }
 }
 

@@ -29,6 +29,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/file.h"
+
 namespace sdp {
 
 /// A process that has locked a run folder.
@@ -141,13 +143,13 @@ class RunLock {
   const RunOwner& owner() const { return owner_; }
 
  private:
-  RunLock(std::filesystem::path folder, RunOwner owner, int descriptor, bool is_inherited,
+  RunLock(std::filesystem::path folder, RunOwner owner, Descriptor file, bool is_inherited,
           const LockTimes& times);
   void beat(const std::stop_token& stop, std::chrono::milliseconds interval);
 
   const std::filesystem::path folder_;
   const RunOwner owner_;
-  const int descriptor_;  ///< of this lock's file
+  Descriptor file_;  ///< this lock's
   const bool is_inherited_;
   const std::chrono::milliseconds silence_;
   /// When the heartbeat was first tried that is not yet written; the end of time: there is none.

@@ -47,7 +47,7 @@ struct Case : Experiment {
       : Experiment(experiment_of(the_spec, the_plan, make_placement(the_plan.workers, 1, the_plan.workers),
                                  processes_per_node)) {}
 
-  Forecast on(const DeviceProfile& device) const { return forecast_of(*this, device); }
+  Forecast on(const DeviceProfile& device) const { return forecast_of(*this, costs_of(*this), device); }
   int64_t peak(int process, int64_t batch) const {
     Experiment other = *this;
     other.spec.train.batch_size_per_worker = batch;
@@ -207,7 +207,8 @@ TEST_CASE("FSDP's peak is the sum of its formula's parts and data parallelism's 
 TEST_CASE("replicas share FSDP's state with all other processes") {
   ExperimentSpec spec = spec_of_batch(8);
   const Experiment replicated = experiment_of(spec, test::plan_of(4, 2, 1), make_placement(4, 3, 12), 12);
-  const Forecast of_it = forecast_of(replicated, device_profile("h100", Precision::kFp32));
+  const Forecast of_it =
+      forecast_of(replicated, costs_of(replicated), device_profile("h100", Precision::kFp32));
   CHECK(method_called(of_it, "ZeRO-3/FSDP").peak.optimizer ==
         fsdp_bytes(replicated.plan.layout, spec, 12).optimizer);
   CHECK(of_it.model_parallel.global_batch_size == 8 * 12);
@@ -293,7 +294,8 @@ TEST_CASE("LLaMA 1B on 64 processes: exchange, verdict and rates agree with the 
   const Experiment replicated =
       experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_placement(8, 8, 64), 8);
   const SubnetPlan& plan = replicated.plan;
-  const Forecast forecast = forecast_of(replicated, device_profile("h100", Precision::kBf16));
+  const Forecast forecast =
+      forecast_of(replicated, costs_of(replicated), device_profile("h100", Precision::kBf16));
   const StepForecast& ddp = method_called(forecast, "DDP");
   // 2 GB of gradients: 63/64 of them twice, through 8 adapters of 35 GB/s.
   const double bytes = 2.0 * static_cast<double>(plan.layout.parameter_count());

@@ -113,7 +113,7 @@ DeviceProfile device_of(int64_t room) {
 StepForecast alone(const ExperimentSpec& spec) {
   const Experiment experiment = make_experiment(spec, spec.subnetwork.workers);
   const DeviceProfile device = device_of(1'000'000'000);
-  return forecast_plan(experiment, device);
+  return forecast_plan(experiment, costs_of(experiment), device);
 }
 
 /// Settings that a verdict may advise, and what a plan with them takes.
@@ -194,7 +194,7 @@ void check_against_search(const ExperimentSpec& present, const std::vector<Tried
   INFO("room " << room << ", coverage " << present.subnetwork.coverage.text);
   const Experiment experiment = make_experiment(present, present.subnetwork.workers);
   const DeviceProfile device = device_of(room);
-  const Forecast forecast = forecast_of(experiment, device);
+  const Forecast forecast = forecast_of(experiment, costs_of(experiment), device);
   const Verdict verdict = forecast.verdict();
   std::map<std::string, StepForecast> by_name;
   for (const StepForecast& method : forecast.methods()) {

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "checkpoint/files/digest.h"
 #include "hash/hash.h"
 #include "spec/error.h"
+#include "spec/json_fields.h"
 #include "text/json_text.h"
 
 namespace sdp {
@@ -47,78 +47,28 @@ void take(const ordered_json& object, const char* key, std::string& text, const 
   text = value.get<std::string>();
 }
 
-void take(const ordered_json& object, const char* key, ManifestData& data, const std::string& where) {
-  const ordered_json& value = value_of(object, key, where);
-  const std::string inside = where + ", \"" + key + "\"";
-  take(value, "samples", data.samples, inside);
-  take(value, "hash", data.hash, inside);
-}
-
 void take(const ordered_json& object, const char* key, double& number, const std::string& where) {
   const ordered_json& value = value_of(object, key, where);
   number = value.is_number() ? value.get<double>() : -1;
   if (!(number >= 0)) refuse(where, key, value, "a non-negative number");
 }
 
-/// Calls visit(key, member) for every key.
-template <class AnyOrigin, class Visit>
-void for_each_member_of_origin(AnyOrigin& origin, Visit&& visit) {
-  visit("step", origin.step);
-  visit("updates", origin.updates);
-  visit("samples", origin.samples);
-  visit("batch_norm_updates", origin.batch_norm_updates);
-  visit("epochs", origin.epochs);
-  visit("warmup", origin.warmup);
-}
-
-void take(const ordered_json& object, const char* key, StepOrigin& origin, const std::string& where) {
-  const ordered_json& value = value_of(object, key, where);
-  const std::string inside = where + ", \"" + key + "\"";
-  for_each_member_of_origin(origin, [&](const char* name, auto& member) {
-    if (&member == static_cast<void*>(&origin.warmup) && !value.contains(name)) return;  // an older program
-    take(value, name, member, inside);
+/// Takes all keys of a struct but lists.
+template <HasFields Struct>
+void take_all(const ordered_json& object, Struct& value, const std::string& where) {
+  for_each_field<Struct>([&]<class T>(const Field<Struct>& field, T Struct::*member) {
+    const std::string key(field.key);
+    if (field.or_default && !object.contains(key)) return;
+    if constexpr (HasFields<T>)
+      take_all(value_of(object, key.c_str(), where), value.*member, where + ", \"" + key + "\"");
+    else if constexpr (!detail::is_vector<T>)
+      take(object, key.c_str(), value.*member, where);
   });
-}
-
-void put(ordered_json& object, const char* key, const StepOrigin& origin) {
-  for_each_member_of_origin(origin,
-                            [&](const char* name, const auto& member) { object[key][name] = member; });
-}
-
-void put(ordered_json& object, const char* key, const ManifestData& data) {
-  object[key] = {{"samples", data.samples}, {"hash", data.hash}};
-}
-
-template <class Value>
-void put(ordered_json& object, const char* key, const Value& value) {
-  object[key] = value;
-}
-
-/// Calls visit(key, member) for every key between the format version and the files.
-template <class AnyManifest, class Visit>
-void for_each_member(AnyManifest& manifest, Visit&& visit) {
-  visit("step", manifest.step);
-  visit("updates", manifest.updates);
-  visit("skipped_steps", manifest.skipped_steps);
-  visit("batch_norm_updates", manifest.batch_norm_updates);
-  visit("origin", manifest.origin);
-  visit("metrics_lines", manifest.metrics_lines);
-  visit("training_data", manifest.training_data);
-  visit("test_data", manifest.test_data);
-  visit("workers", manifest.workers);
-  visit("replicas", manifest.replicas);
-  visit("processes", manifest.processes);
-  visit("threads", manifest.threads);
-  visit("plan_hash", manifest.plan_hash);
-  visit("libtorch_version", manifest.libtorch_version);
-  visit("program_version", manifest.program_version);
 }
 
 ManifestFile parse_file(const ordered_json& entry, const std::string& where) {
   ManifestFile file;
-  take(entry, "name", file.name, where);
-  take(entry, "bytes", file.bytes, where);
-  take(entry, "xxh3_128", file.xxh3_128, where);
+  take_all(entry, file, where);
   if (file.name.empty() || file.name == ".." || file.name.find('/') != std::string::npos)
     throw DataError(where + ": \"" + file.name + "\" is not the name of a file in this folder");
   return file;
@@ -151,11 +101,7 @@ void check_own_hash(const ordered_json& json, const std::string& text, const std
 std::string manifest_text(const Manifest& manifest) {
   ordered_json json;
   json["format_version"] = kManifestVersion;
-  for_each_member(manifest, [&](const char* key, const auto& value) { put(json, key, value); });
-  ordered_json files = ordered_json::array();
-  for (const ManifestFile& file : manifest.files)
-    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"xxh3_128", file.xxh3_128}});
-  json["files"] = std::move(files);
+  put_fields(manifest, json);
   const std::string zeros(kHashDigits, '0');
   json[kOwnHash] = zeros;
   std::string text = json_text(json, 2) + "\n";
@@ -169,7 +115,7 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   check_version(json, where);
   check_own_hash(json, text, where);
   Manifest manifest;
-  for_each_member(manifest, [&](const char* key, auto& value) { take(json, key, value, where); });
+  take_all(json, manifest, where);
   const ordered_json& files = value_of(json, "files", where);
   if (!files.is_array()) refuse(where, "files", files, "a list");
   for (const ordered_json& file : files)

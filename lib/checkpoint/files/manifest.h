@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "spec/field.h"
+
 namespace sdp {
 
 /// Before version 5, weights of convolutions were stored in row-major order.
@@ -21,6 +23,13 @@ struct ManifestFile {
   std::string xxh3_128;
 
   bool operator==(const ManifestFile&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("name", &ManifestFile::name);
+    field("bytes", &ManifestFile::bytes);
+    field("xxh3_128", &ManifestFile::xxh3_128);
+  }
 };
 
 /// Identifies a data set (DataIdentity); empty if none was read.
@@ -30,7 +39,6 @@ struct ManifestData {
 
   bool operator==(const ManifestData&) const = default;
 
-  /// The fields in run.json (spec/json_fields.h).
   template <class Visitor>
   static void fields(Visitor& field) {
     field("samples", &ManifestData::samples);
@@ -55,6 +63,16 @@ struct StepOrigin {
   }
 
   bool operator==(const StepOrigin&) const = default;
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("step", &StepOrigin::step);
+    field("updates", &StepOrigin::updates);
+    field("samples", &StepOrigin::samples);
+    field("batch_norm_updates", &StepOrigin::batch_norm_updates);
+    field("epochs", &StepOrigin::epochs);
+    field("warmup", &StepOrigin::warmup, kOrDefault);  // not written by older programs
+  }
 };
 
 struct Manifest {
@@ -77,6 +95,27 @@ struct Manifest {
   std::vector<ManifestFile> files;
 
   bool operator==(const Manifest&) const = default;
+
+  /// All keys between the format version and the file's own hash.
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("step", &Manifest::step);
+    field("updates", &Manifest::updates);
+    field("skipped_steps", &Manifest::skipped_steps);
+    field("batch_norm_updates", &Manifest::batch_norm_updates);
+    field("origin", &Manifest::origin);
+    field("metrics_lines", &Manifest::metrics_lines);
+    field("training_data", &Manifest::training_data);
+    field("test_data", &Manifest::test_data);
+    field("workers", &Manifest::workers);
+    field("replicas", &Manifest::replicas);
+    field("processes", &Manifest::processes);
+    field("threads", &Manifest::threads);
+    field("plan_hash", &Manifest::plan_hash);
+    field("libtorch_version", &Manifest::libtorch_version);
+    field("program_version", &Manifest::program_version);
+    field("files", &Manifest::files);
+  }
 };
 
 std::string manifest_text(const Manifest& manifest);

@@ -125,11 +125,12 @@ void append_file(const ArrayFiles& files, const fs::path& path, const OnProblem&
                  ImageArray& images) {
   const auto file = attempt(on_problem, [&] { return SafetensorsFile(path); });
   if (!file) return;
-  if (const std::vector<std::string> faults = faults_of(*file, files.set); !faults.empty()) {
-    on_problem(fmt::format("{}: {}. Write the file again: {} {}", path.string(), fmt::join(faults, "; "),
-                           files.command, shell_word(path.parent_path().string())));
-    return;
-  }
+  const auto report = [&](const std::string& fault) {
+    on_problem(fmt::format("{}: {}. Write the file again: {} {}", path.string(), fault, files.command,
+                           shell_word(path.parent_path().string())));
+  };
+  if (const std::vector<std::string> faults = faults_of(*file, files.set); !faults.empty())
+    return report(fmt::format("{}", fmt::join(faults, "; ")));
   const std::span<const std::byte> pixels = file->find("images")->data;
   const std::span<const std::byte> labels = file->find("labels")->data;
   const auto numel = static_cast<size_t>(images.shape.numel());
@@ -138,9 +139,7 @@ void append_file(const ArrayFiles& files, const fs::path& path, const OnProblem&
   for (size_t image = 0; image < labels.size(); ++image) {
     const auto label = std::to_integer<uint8_t>(labels[image]);
     if (label >= images.num_classes) {
-      on_problem(fmt::format("{}: label {} of image {}, expected 0..{}. Write the file again: {} {}",
-                             path.string(), label, image, images.num_classes - 1, files.command,
-                             shell_word(path.parent_path().string())));
+      report(fmt::format("label {} of image {}, expected 0..{}", label, image, images.num_classes - 1));
       continue;
     }
     images.labels.push_back(label);

@@ -138,8 +138,6 @@ std::vector<fs::path> files_of_split(const fs::path& folder, const ShardPatterns
   return files;
 }
 
-namespace fs = std::filesystem;
-
 std::vector<std::string> names_in(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error))

@@ -223,8 +223,6 @@ void check_set(const TokensSpec& spec, const DataSpec& data, const ModelSpec& mo
   });
 }
 
-namespace fs = std::filesystem;
-
 namespace {
 
 constexpr int64_t kEndOfTextOfGpt2 = 50256;
