@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <chrono>
-#include <numeric>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>

@@ -1,6 +1,5 @@
 #include <deque>
 #include <future>
-#include <thread>
 
 #include "catch.h"
 #include "comm/stop_agreement.h"
