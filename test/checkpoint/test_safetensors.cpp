@@ -55,7 +55,7 @@ TEST_CASE("tensors are sorted so that each is aligned, and found also after a mo
   CHECK(entries.back().name == "u8");
   SafetensorsWriter writer(folder / "f", entries);
   for (const TensorEntry& entry : entries)
-    writer.write(std::vector<std::byte>(static_cast<size_t>(entry.bytes())));
+    if (entry.bytes() > 0) writer.write(std::vector<std::byte>(static_cast<size_t>(entry.bytes())));
   writer.finish();
   const SafetensorsFile file = SafetensorsFile(folder / "f");
   for (const TensorView& view : file.entries())
