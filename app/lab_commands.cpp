@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "comm/ranks.h"
 #include "commands.h"
@@ -33,8 +34,8 @@
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
+#include "train/run_data.h"
 #include "train/run_rank.h"
-#include "train/run_start.h"
 
 namespace sdp {
 namespace {

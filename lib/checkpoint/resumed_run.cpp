@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/files/store.h"
 #include "experiment/spec/load.h"
 #include "plan/run_steps.h"
 #include "spec/error.h"
@@ -34,8 +36,10 @@ SavedRun read_saved_run(const CheckpointStore& store, int64_t step) {
   return saved;
 }
 
-Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved) {
-  return make_experiment(saved, /*processes=*/1, store.verified_file(step, kSavedPlan));
+Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved,
+                                 std::vector<RecordedModel> recorded) {
+  return make_experiment(saved, /*processes=*/1, store.verified_file(step, kSavedPlan),
+                         /*processes_per_node=*/std::nullopt, &recorded);
 }
 
 std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store, int64_t step,

@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/checkpointing.h"
-#include "checkpoint/files/store.h"
+#include "checkpoint/files/resume.h"
+#include "checkpoint/restore.h"
 #include "experiment/experiment.h"
-#include "experiment/spec/experiment_spec.h"
 #include "telemetry/run_history.h"
 
 namespace sdp {
+
+class CheckpointReader;
+class CheckpointStore;
 
 /// Whether the run resumes from a checkpoint of its folder, which need not exist. Throws UsageError if
 /// `resume` asks for a checkpoint and there is none, and DataError if there are some but none is complete.
@@ -26,8 +28,10 @@ struct SavedRun {
 };
 SavedRun read_saved_run(const CheckpointStore& store, int64_t step);
 
-/// What made a checkpoint, whose spec is `saved`, in one process.
-Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved);
+/// What made a checkpoint, whose spec is `saved`, in one process. A model among `recorded` is not recorded
+/// again.
+Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved,
+                                 std::vector<RecordedModel> recorded = {});
 
 /// The plan.json of a checkpoint, if a run that resumes from it with this spec keeps its owner sets, because
 /// the network is divided in the same way. Otherwise owners are assigned anew.

@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "catch.h"
-#include "checkpoint/checkpointing.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine_cases.h"
 #include "memory/freed_memory.h"

@@ -10,7 +10,9 @@
 #include <mutex>
 
 #include "catch.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/resumed_run.h"
+#include "checkpoint/save.h"
 #include "engine/engine_cases.h"
 #include "memory/allocations.h"
 #include "plan/run_steps.h"

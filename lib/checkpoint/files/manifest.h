@@ -32,17 +32,17 @@ struct ManifestFile {
   }
 };
 
-/// Identifies a data set (DataIdentity); empty if none was read.
-struct ManifestData {
+/// Identifies a data set; the same for copies on other machines. Empty if none was read.
+struct DataIdentity {
   int64_t samples = 0;
-  std::string hash;
+  std::string hash = {};  ///< of the images in memory, or of the names and sizes of files
 
-  bool operator==(const ManifestData&) const = default;
+  bool operator==(const DataIdentity&) const = default;
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("samples", &ManifestData::samples);
-    field("hash", &ManifestData::hash);
+    field("samples", &DataIdentity::samples);
+    field("hash", &DataIdentity::hash);
   }
 };
 
@@ -60,6 +60,10 @@ struct StepOrigin {
   /// position in the training order.
   int64_t samples_after(int64_t done, int64_t samples_per_step) const {
     return samples + (done - step) * samples_per_step;
+  }
+  /// Those of torchvision's num_batches_tracked after `done` updates, each with one per micro-batch.
+  int64_t batch_norm_updates_after(int64_t done, int64_t accumulate_steps) const {
+    return batch_norm_updates + (done - updates) * accumulate_steps;
   }
 
   bool operator==(const StepOrigin&) const = default;
@@ -82,8 +86,8 @@ struct Manifest {
   int64_t batch_norm_updates = 0;  ///< torchvision's num_batches_tracked
   StepOrigin origin;
   int64_t metrics_lines = 0;  ///< lines of metrics.jsonl when this checkpoint was saved
-  ManifestData training_data;
-  ManifestData test_data;
+  DataIdentity training_data;
+  DataIdentity test_data;
   int64_t workers = 1;
   int64_t replicas = 1;
   int64_t processes = 1;
