@@ -6,6 +6,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/files/store.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "plan/run_steps.h"
 #include "spec/error.h"

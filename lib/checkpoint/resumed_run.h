@@ -9,7 +9,7 @@
 
 #include "checkpoint/files/resume.h"
 #include "checkpoint/restore.h"
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "telemetry/run_history.h"
 
 namespace sdp {

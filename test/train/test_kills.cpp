@@ -22,7 +22,7 @@
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "comm/communicator.h"
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "process/identity.h"
 #include "process/signals.h"

@@ -14,6 +14,7 @@
 #include "checkpoint/resumed_run.h"
 #include "checkpoint/save.h"
 #include "engine/engine_cases.h"
+#include "experiment/make_experiment.h"
 #include "memory/allocations.h"
 #include "plan/run_steps.h"
 #include "temp_folder.h"
