@@ -51,8 +51,7 @@ Subject of_run(const RunArguments& run, int64_t step) {
   subject.saved_plan = plan_of(run);
   subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, run));
   subject.reader = std::make_unique<CheckpointReader>(run.run_dir, step, /*verify_hashes=*/true);
-  subject.saved = saved_full_model(subject.experiment->plan, *subject.reader, subject.spec, at::kCPU,
-                                   ModelValues::kCurrent);
+  subject.saved = saved_full_model(*subject.experiment, *subject.reader, at::kCPU, ModelValues::kCurrent);
   subject.step = step;
   return subject;
 }

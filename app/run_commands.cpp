@@ -36,7 +36,7 @@ void add_subnetworks(Evaluator& evaluator, EvalRecord& record, const Experiment&
   std::unique_ptr<Model> model;
   evaluator.add_subnetworks(record, workers, [&](size_t i) -> Model& {
     model.reset();
-    tensors = saved_subnetwork(experiment.plan, reader, experiment.spec, device, workers[i]);
+    tensors = saved_subnetwork(experiment, reader, device, workers[i]);
     model = make_subnetwork(experiment.spec.model, experiment.plan, workers[i], *tensors);
     return *model;
   });
@@ -91,10 +91,7 @@ int eval_command(const EvalArguments& arguments) {
       connect(Ranks{}, device, {.timeout = std::chrono::seconds(experiment.spec.train.collective_timeout_s)});
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = open_checkpoint(run, line);
-  const auto values_of = [&](ModelValues values) {
-    return saved_full_model(experiment.plan, reader, experiment.spec, device, values);
-  };
-  const std::unique_ptr<FullModel> model = values_of(ModelValues::kCurrent);
+  const auto model = saved_full_model(experiment, reader, device, ModelValues::kCurrent);
   const auto train = open_split(experiment.spec, Split::kTrain, line);
   const auto evaluated =
       open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
@@ -106,7 +103,7 @@ int eval_command(const EvalArguments& arguments) {
   record.step = reader.manifest().step;
   record.on_training_data = arguments.train_data;
   if (has_average(reader.manifest(), experiment.spec))
-    evaluator.add_average(record, *values_of(ModelValues::kAverage));
+    evaluator.add_average(record, *saved_full_model(experiment, reader, device, ModelValues::kAverage));
   add_subnetworks(evaluator, record, experiment, reader, device);
   std::optional<ConfusionMatrix> by_class;
   if (predicts) {

@@ -13,7 +13,8 @@
 namespace sdp {
 namespace {
 
-void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const ExperimentSpec& spec) {
+void check_fits(const CheckpointReader& reader, const Experiment& experiment) {
+  const ExperimentSpec& spec = experiment.spec;
   const Manifest& manifest = reader.manifest();
   const auto require = [&](bool holds, const std::string& what) {
     if (!holds)
@@ -22,7 +23,7 @@ void check_fits(const CheckpointReader& reader, const SubnetPlan& plan, const Ex
                       "and plan.json beside it.",
                       (reader.folder() / kManifestName).string(), what));
   };
-  require(manifest.plan_hash == plan_hash(plan) && manifest.workers == plan.workers,
+  require(manifest.plan_hash == plan_hash(experiment.plan) && manifest.workers == experiment.plan.workers,
           "the model, the workers or their owner sets differ");
   require(manifest.replicas == spec.subnetwork.replicas,
           fmt::format("it has replicas {}, the spec {}", manifest.replicas, spec.subnetwork.replicas));
@@ -90,7 +91,7 @@ std::vector<at::Tensor> averaged_buffers(const CheckpointReader& reader, const S
   return means;
 }
 
-void restore_buffers(const CheckpointReader& reader, const SavedDivision& saved, const Experiment& experiment,
+void restore_buffers(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment,
                      const ParameterStore& store) {
   const SubnetPlan& plan = experiment.plan;
   std::vector<at::Tensor> means;
@@ -113,12 +114,15 @@ void restore_buffers(const CheckpointReader& reader, const SavedDivision& saved,
 
 class SavedFullModel : public FullModel {
  public:
-  SavedFullModel(const SubnetPlan& plan, const CheckpointReader& reader, Precision precision,
-                 at::Device device, ModelValues values)
-      : FullModel(plan, values), reader_(reader), precision_(precision), device_(device) {
-    const std::vector<at::Tensor> means = averaged_buffers(reader, plan, buffer_options(precision, device));
+  SavedFullModel(const Experiment& experiment, const CheckpointReader& reader, at::Device device,
+                 ModelValues values)
+      : FullModel(experiment.plan, values),
+        reader_(reader),
+        precision_(experiment.spec.train.precision),
+        device_(device) {
+    const std::vector<at::Tensor> means = averaged_buffers(reader, plan_, buffer_options(precision_, device));
     for (size_t b = 0; b < means.size(); ++b)
-      buffers_[plan.layout.buffers[b].name] = means[b];
+      buffers_[plan_.layout.buffers[b].name] = means[b];
   }
 
  private:
@@ -136,9 +140,12 @@ class SavedFullModel : public FullModel {
 
 class SavedSubnetwork : public TensorSource {
  public:
-  SavedSubnetwork(const SubnetPlan& plan, const CheckpointReader& reader, Precision precision,
-                  at::Device device, int worker)
-      : plan_(plan), reader_(reader), precision_(precision), device_(device), worker_(worker) {}
+  SavedSubnetwork(const Experiment& experiment, const CheckpointReader& reader, at::Device device, int worker)
+      : plan_(experiment.plan),
+        reader_(reader),
+        precision_(experiment.spec.train.precision),
+        device_(device),
+        worker_(worker) {}
   int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
 
  private:
@@ -199,15 +206,15 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
   return warnings;
 }
 
-bool is_divided_as(const SavedDivision& saved, const Experiment& experiment) {
+bool is_divided_as(const Experiment& saved, const Experiment& experiment) {
   return plan_hash(saved.plan) == plan_hash(experiment.plan) &&
          saved.spec.subnetwork.replicas == experiment.spec.subnetwork.replicas;
 }
 
-void restore(const CheckpointReader& reader, const SavedDivision& saved, const Experiment& experiment,
+void restore(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment,
              Engine& engine) {
   const at::NoGradGuard no_grad;
-  check_fits(reader, saved.plan, saved.spec);
+  check_fits(reader, saved);
   engine.load_state([&](const StateRange& range) { reader.read(experiment.plan, range); });
   restore_buffers(reader, saved, experiment, engine.store());
   engine.set_step_count(reader.manifest().updates);
@@ -217,21 +224,20 @@ bool has_average(const Manifest& manifest, const ExperimentSpec& spec) {
   return spec.optimizer.ema_decay > 0 && manifest.updates > 0;
 }
 
-std::unique_ptr<FullModel> saved_full_model(const SubnetPlan& plan, const CheckpointReader& reader,
-                                            const ExperimentSpec& spec, at::Device device,
-                                            ModelValues values) {
-  check_fits(reader, plan, spec);
-  if (values == ModelValues::kAverage && !has_average(reader.manifest(), spec))
+std::unique_ptr<FullModel> saved_full_model(const Experiment& experiment, const CheckpointReader& reader,
+                                            at::Device device, ModelValues values) {
+  check_fits(reader, experiment);
+  if (values == ModelValues::kAverage && !has_average(reader.manifest(), experiment.spec))
     throw UsageError(reader.folder().string() +
                      " has no moving average of the values. It is kept with optimizer.ema_decay, from the "
                      "first update on.");
-  return std::make_unique<SavedFullModel>(plan, reader, spec.train.precision, device, values);
+  return std::make_unique<SavedFullModel>(experiment, reader, device, values);
 }
 
-std::unique_ptr<TensorSource> saved_subnetwork(const SubnetPlan& plan, const CheckpointReader& reader,
-                                               const ExperimentSpec& spec, at::Device device, int worker) {
-  check_fits(reader, plan, spec);
-  return std::make_unique<SavedSubnetwork>(plan, reader, spec.train.precision, device, worker);
+std::unique_ptr<TensorSource> saved_subnetwork(const Experiment& experiment, const CheckpointReader& reader,
+                                               at::Device device, int worker) {
+  check_fits(reader, experiment);
+  return std::make_unique<SavedSubnetwork>(experiment, reader, device, worker);
 }
 
 }  // namespace sdp

@@ -50,7 +50,7 @@ std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store
   return store.verified_file(step, kSavedPlan);
 }
 
-StepOrigin origin_of_resumed(const Manifest& manifest, const SavedDivision& saved, const Experiment& now,
+StepOrigin origin_of_resumed(const Manifest& manifest, const Experiment& saved, const Experiment& now,
                              int64_t dataset_size) {
   const int64_t length = saved.spec.data.sequence_length(), new_length = now.spec.data.sequence_length();
   const double factor = budget_factor(saved.spec.train, saved.plan);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "checkpoint/files/resume.h"
-#include "checkpoint/restore.h"
 #include "experiment/make_experiment.h"
 #include "telemetry/run_history.h"
 
@@ -16,6 +15,7 @@ namespace sdp {
 
 class CheckpointReader;
 class CheckpointStore;
+struct Manifest;
 
 /// Whether the run resumes from a checkpoint of its folder, which need not exist. Throws UsageError if
 /// `resume` asks for a checkpoint and there is none, and DataError if there are some but none is complete.
@@ -42,7 +42,7 @@ std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store
 /// itself if the run's steps now have other samples, micro-batches or another share of the budget.
 /// `dataset_size`: number of training samples now. Tokens of a sequence length that has changed are counted
 /// in samples of the new length, rounded up to whole ones and within the epoch.
-StepOrigin origin_of_resumed(const Manifest& manifest, const SavedDivision& saved, const Experiment& now,
+StepOrigin origin_of_resumed(const Manifest& manifest, const Experiment& saved, const Experiment& now,
                              int64_t dataset_size);
 
 // What it costs to resume from a checkpoint with another division of the network or other processes.

@@ -73,17 +73,10 @@ ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path
   return {name, digest.bytes, digest.xxh3_128};
 }
 
-Manifest manifest_of(const Experiment& experiment, const RunProgress& progress) {
-  Manifest manifest;
-  manifest.step = progress.step;
-  manifest.skipped_steps = progress.skipped_steps;
-  manifest.updates = progress.step - progress.skipped_steps;
-  manifest.origin = progress.origin;
+Manifest manifest_of(const Experiment& experiment, Manifest manifest) {
+  manifest.updates = manifest.step - manifest.skipped_steps;
   manifest.batch_norm_updates =
-      progress.origin.batch_norm_updates_after(manifest.updates, experiment.spec.train.accumulate_steps);
-  manifest.metrics_lines = progress.metrics_lines;
-  manifest.training_data = progress.training_data;
-  manifest.test_data = progress.test_data;
+      manifest.origin.batch_norm_updates_after(manifest.updates, experiment.spec.train.accumulate_steps);
   manifest.plan_hash = plan_hash(experiment.plan);
   manifest.workers = experiment.plan.workers;
   manifest.replicas = experiment.schedule.placement.replicas;
@@ -123,22 +116,21 @@ void check_state_is_finite(const Experiment& experiment, Engine& engine, Communi
 }
 
 SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
-                                Engine& engine, Communicator& comm, const RunProgress& progress,
-                                const RunDescription& description, int threads,
+                                Engine& engine, Communicator& comm, const Manifest& run,
+                                const std::set<int64_t>& best_steps, const RunDescription& description,
                                 const OnProgress& on_progress) {
   const at::NoGradGuard no_grad;
   const StateToSave state = state_to_save(experiment, engine);
   check_finite(state, comm);
   const CheckpointStore store(run_dir);
-  if (comm.rank() == 0) store.begin(progress.step);
+  if (comm.rank() == 0) store.begin(run.step);
   comm.barrier();
-  const std::filesystem::path folder = store.partial_path(progress.step);
+  const std::filesystem::path folder = store.partial_path(run.step);
   TensorFile tensors = file_of(state);
   const ManifestFile mine = write_process_file(tensors, folder, comm.rank(), comm.size(), on_progress);
   const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
   const std::vector<std::string> records = comm.all_gather_strings(json_text(record));
-  Manifest manifest = manifest_of(experiment, progress);
-  manifest.threads = threads;
+  Manifest manifest = manifest_of(experiment, run);
   SavedCheckpoint saved;
   for (const std::string& text : records) {
     const auto file = nlohmann::json::parse(text);
@@ -148,8 +140,7 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
   if (comm.rank() == 0) {
     for (ManifestFile& file : write_description(description, folder))
       manifest.files.push_back(std::move(file));
-    saved.left =
-        store.commit(progress.step, manifest, experiment.spec.checkpoint.keep_last, progress.best_steps);
+    saved.left = store.commit(run.step, manifest, experiment.spec.checkpoint.keep_last, best_steps);
   }
   comm.barrier();
   return saved;

@@ -20,19 +20,9 @@ class TensorFile;
 struct Experiment;
 struct RunHistory;
 
-/// Progress of a run.
-struct RunProgress {
-  int64_t step = 0;           ///< steps done, including skipped ones
-  int64_t skipped_steps = 0;  ///< train.on_nonfinite: skip
-  StepOrigin origin = {};
-  int64_t metrics_lines = 0;          ///< lines of metrics.jsonl; only rank 0's value is used
-  std::set<int64_t> best_steps = {};  ///< of checkpoints to keep; only rank 0's value is used
-  DataIdentity training_data = {};
-  DataIdentity test_data = {};
-};
-
-/// A manifest without its list of files, for the processes of the experiment.
-Manifest manifest_of(const Experiment& experiment, const RunProgress& progress);
+/// A manifest without its list of files, for the processes of the experiment. `run` has what the run has
+/// done: steps, origin, lines of the metrics, data and threads.
+Manifest manifest_of(const Experiment& experiment, Manifest run);
 
 /// Contents of spec.yaml, plan.json and run.json in a run folder and in each of its checkpoints.
 struct RunDescription {
@@ -63,11 +53,12 @@ struct SavedCheckpoint {
 };
 
 /// Writes a checkpoint; throws if a value is not finite, as above. Collective; returns on all processes once
-/// the checkpoint is complete on disk. Only rank 0's `description` is written. `on_progress` reports this
-/// process's own file.
+/// the checkpoint is complete on disk. `run`: as in manifest_of(). Of rank 0 alone the number of lines,
+/// `best_steps`, whose checkpoints are kept, and `description` are used. `on_progress` reports this process's
+/// own file.
 SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
-                                Engine& engine, Communicator& comm, const RunProgress& progress,
-                                const RunDescription& description, int threads,
+                                Engine& engine, Communicator& comm, const Manifest& run,
+                                const std::set<int64_t>& best_steps, const RunDescription& description,
                                 const OnProgress& on_progress);
 
 }  // namespace sdp

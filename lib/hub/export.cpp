@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_tensors.h"
+#include "checkpoint/restore.h"
 #include "checkpoint/resumed_run.h"
 #include "data/sets/tokens.h"
 #include "device/device.h"
@@ -199,7 +200,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
   const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), origin, worker);
-  const auto tensors = saved_subnetwork(plan, reader, experiment.spec, at::kCPU, worker);
+  const auto tensors = saved_subnetwork(experiment, reader, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
   TensorFile file;
   const auto new_name = [&](const std::string& name) {
@@ -242,7 +243,7 @@ void export_run(ExperimentSpec spec, const ExportRequest& request) {
     Work work(line, "exporting the subnetwork");
     export_subnetwork(reader, experiment, *request.worker, origin, request.out, work.on_progress());
   } else {
-    const auto model = saved_full_model(experiment.plan, reader, spec, at::kCPU,
+    const auto model = saved_full_model(experiment, reader, at::kCPU,
                                         request.average ? ModelValues::kAverage : ModelValues::kCurrent);
     correct(*model, experiment, branch_scale_to_export(experiment, request.run_dir, reader.manifest()),
             reader.folder(), line);

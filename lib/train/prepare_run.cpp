@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/restore.h"
 #include "checkpoint/resumed_run.h"
 #include "device/device.h"
 #include "experiment/spec/resume.h"
@@ -16,15 +17,6 @@
 
 namespace sdp {
 namespace {
-
-struct RunContext {
-  const Experiment& experiment;
-  const SharedRunFolder& shared;
-  const RunFolder& folder;  ///< of `shared`
-  const RunData& data;
-  Communicator& comm;
-  RunConsole& console;
-};
 
 /// The peak of all processes' devices together; none where that of one is unknown. With Gloo several
 /// processes may share a GPU, and each then has less than the data sheet states. Collective.
@@ -42,7 +34,7 @@ std::optional<double> peak_flops_per_s(const ExperimentSpec& spec, Communicator&
 
 /// Step of the checkpoint to resume from, which rank 0 finds and verifies. Collective.
 std::optional<int64_t> step_to_resume_from(Resume resume, const CheckpointStore& store,
-                                           const RunContext& run) {
+                                           const PreparedRun& run) {
   Communicator& comm = run.comm;
   check_same_everywhere(comm, "The checkpoint to start from (--resume)",
                         std::to_string(static_cast<int>(resume)));
@@ -69,9 +61,9 @@ std::optional<int64_t> step_to_resume_from(Resume resume, const CheckpointStore&
 
 /// Whether a resumed run has still to evaluate the step of its checkpoint, because it was stopped before.
 /// Read from rank 0's metrics; collective.
-bool owes_evaluation(const RunContext& run, const RunSteps& steps, int64_t step) {
-  if (step == 0 || !decide(run.experiment.spec, steps, step).evaluates) return false;
-  const bool owes = run.comm.rank() == 0 && !find_evaluation(run.folder.metrics(), step);
+bool owes_evaluation(const PreparedRun& run) {
+  if (run.step == 0 || !decide(run.experiment.spec, run.steps, run.step).evaluates) return false;
+  const bool owes = run.comm.rank() == 0 && !find_evaluation(run.shared.folder.metrics(), run.step);
   return !run.comm.all_gather_strings(owes ? "owes" : "").front().empty();
 }
 
@@ -91,8 +83,9 @@ void tell_position(const ExperimentSpec& saved, const ExperimentSpec& now, const
                  : ""));
 }
 
-void tell_resumed(const RunContext& run, const SavedDivision& saved, const RunSteps& saved_steps,
-                  const RunSteps& steps, const Manifest& manifest) {
+void tell_resumed(const PreparedRun& run, const Experiment& saved, const RunSteps& saved_steps,
+                  const Manifest& manifest) {
+  const RunSteps& steps = run.steps;
   RunConsole& console = run.console;
   const int processes = run.comm.size(), threads = run.shared.threads(run.comm.rank());
   if (manifest.step < steps.length.total_steps)
@@ -122,7 +115,7 @@ void tell_resumed(const RunContext& run, const SavedDivision& saved, const RunSt
 }
 
 /// Continues the checkpoint's history or begins a new one. Warns of changes of the spec.
-RunHistory history_of(const RunContext& run, const CheckpointStore& store, std::optional<int64_t> step) {
+RunHistory history_of(const PreparedRun& run, const CheckpointStore& store, std::optional<int64_t> step) {
   std::vector<SpecChange> changes;
   RunHistory history = new_history();
   if (step) {
@@ -151,9 +144,9 @@ int64_t cut_back_metrics(const RunFolder& folder, const Manifest* saved, RunCons
 }
 
 /// Of rank 0, which holds the lock.
-StartRecord record_of(const RunContext& run, int64_t step, const std::string& checkpoint) {
+StartRecord start_record(const PreparedRun& run, const std::string& checkpoint) {
   const RunOwner& owner = run.shared.lock->owner();
-  StartRecord record{.step = step,
+  StartRecord record{.step = run.step,
                      .checkpoint = checkpoint,
                      .data_s = run.data.open_s,
                      .time = owner.since,
@@ -167,82 +160,86 @@ StartRecord record_of(const RunContext& run, int64_t step, const std::string& ch
   return record;
 }
 
-/// Initializes or restores the engine's values. Collective.
-RunStart start_run(const RunContext& run, Engine& engine, Resume resume) {
-  Communicator& comm = run.comm;
-  const CheckpointStore store(run.folder.dir);
+/// Restores the engine's values, and finds what the run has done. Collective.
+void restore_run(PreparedRun& run, const CheckpointReader& reader, const CheckpointStore& store) {
+  const Manifest& manifest = reader.manifest();
+  const ExperimentSpec& spec = run.experiment.spec;
+  const bool is_first = run.comm.rank() == 0;
+  const int64_t dataset_size = run.data.train_identity.samples;
+  ExperimentSpec saved_spec = read_saved_run(store, manifest.step).spec;
+  saved_spec.model.complete_from(spec.model);
+  const Experiment saved =
+      read_saved_experiment(store, manifest.step, saved_spec,
+                            {{spec.model, spec.data.sequence_length(), run.experiment.plan.layout}});
+  for (const std::string& warning :
+       check_data(manifest, run.data.train_identity, run.data.test_identity,
+                  /*is_resized=*/saved_spec.data.sequence_length() != spec.data.sequence_length()))
+    if (is_first) run.console.warn(warning);
+  run.steps = run_steps(run.experiment, dataset_size,
+                        origin_of_resumed(manifest, saved, run.experiment, dataset_size));
+  run.step = manifest.step;
+  run.is_resumed = true;
+  run.skipped_steps = manifest.skipped_steps;
+  // Without a change of the length, it has at most been rounded.
+  const auto length_of = [](const TrainSpec& t) { return std::tuple(t.max_steps, t.epochs, t.budget); };
+  if (run.step > run.steps.length.total_steps && length_of(saved_spec.train) != length_of(spec.train))
+    throw UsageError(
+        fmt::format("--resume: the run is at step {}, after its new end, step {}. Set train.{} "
+                    "higher, or leave it out to keep the run's length.",
+                    run.step, run.steps.length.total_steps, spec.train.max_steps ? "max_steps" : "epochs"));
+  restore(reader, saved, run.experiment, *run.engine);
+  run.owes_evaluation = owes_evaluation(run);
+  if (is_first)
+    tell_resumed(run, saved, run_steps(saved, manifest.training_data.samples, manifest.origin), manifest);
+}
+
+/// Initializes or restores the engine's values; rank 0 prepares the run folder. Collective.
+void start(PreparedRun& run, Resume resume) {
+  const RunFolder& folder = run.shared.folder;
+  const CheckpointStore store(folder.dir);
   const std::optional<int64_t> step = step_to_resume_from(resume, store, run);
   std::optional<CheckpointReader> reader;
-  if (step) reader.emplace(run.folder.dir, step, /*verify_hashes=*/false);
-  check_same_everywhere(comm, "The checkpoint to start from", reader ? reader->identity() : "none");
-  RunStart start;
-  const int64_t dataset_size = run.data.train_identity.samples;
+  if (step) reader.emplace(folder.dir, step, /*verify_hashes=*/false);
+  check_same_everywhere(run.comm, "The checkpoint to start from", reader ? reader->identity() : "none");
   if (reader) {
-    const Manifest& manifest = reader->manifest();
-    const ExperimentSpec& spec = run.experiment.spec;
-    ExperimentSpec saved_spec = read_saved_run(store, *step).spec;
-    saved_spec.model.complete_from(spec.model);
-    const Experiment before = read_saved_experiment(
-        store, *step, saved_spec, {{spec.model, spec.data.sequence_length(), run.experiment.plan.layout}});
-    const SavedDivision saved{saved_spec, before.plan};
-    for (const std::string& warning :
-         check_data(manifest, run.data.train_identity, run.data.test_identity,
-                    /*is_resized=*/saved_spec.data.sequence_length() != spec.data.sequence_length()))
-      if (comm.rank() == 0) run.console.warn(warning);
-    start = {.steps = run_steps(run.experiment, dataset_size,
-                                origin_of_resumed(manifest, saved, run.experiment, dataset_size)),
-             .step = manifest.step,
-             .is_resumed = true,
-             .skipped_steps = manifest.skipped_steps};
-    // Without a change of the length, it has at most been rounded.
-    const auto length_of = [](const TrainSpec& t) { return std::tuple(t.max_steps, t.epochs, t.budget); };
-    if (start.step > start.steps.length.total_steps && length_of(saved_spec.train) != length_of(spec.train))
-      throw UsageError(fmt::format(
-          "--resume: the run is at step {}, after its new end, step {}. Set train.{} "
-          "higher, or leave it out to keep the run's length.",
-          start.step, start.steps.length.total_steps, spec.train.max_steps ? "max_steps" : "epochs"));
-    restore(*reader, saved, run.experiment, engine);
-    start.owes_evaluation = owes_evaluation(run, start.steps, manifest.step);
-    if (comm.rank() == 0)
-      tell_resumed(run, saved, run_steps(before, manifest.training_data.samples, manifest.origin),
-                   start.steps, manifest);
+    restore_run(run, *reader, store);
   } else {
-    start.steps = run_steps(run.experiment, dataset_size);
-    engine.initialize(static_cast<uint64_t>(run.experiment.spec.seed));
+    run.steps = run_steps(run.experiment, run.data.train_identity.samples);
+    run.engine->initialize(static_cast<uint64_t>(run.experiment.spec.seed));
   }
-  if (comm.rank() > 0 || !start.has_work()) return start;
-  start.history = history_of(run, store, step);
-  start.record = record_of(run, start.step, step ? store.folder(*step).filename().string() : "");
-  start.kept_metrics_lines =
-      cut_back_metrics(run.folder, reader ? &reader->manifest() : nullptr, run.console);
-  if (start.has_steps()) std::filesystem::remove(run.folder.summary());
-  return start;
+  if (run.comm.rank() > 0 || !run.has_work()) return;
+  run.description = describe_run(run.experiment, history_of(run, store, step));
+  run.record = start_record(run, step ? store.folder(*step).filename().string() : "");
+  run.kept_metrics_lines = cut_back_metrics(folder, reader ? &reader->manifest() : nullptr, run.console);
+  if (run.has_steps()) std::filesystem::remove(folder.summary());
 }
 
 /// The batches of this process's slots.
-TrainingBatches batches_of(const ExperimentSpec& spec, const Engine& engine, const RunStart& start) {
-  TrainingBatches batches{.geometry = batch_geometry(spec, start.steps.origin),
+TrainingBatches batches_of(const PreparedRun& run) {
+  const ExperimentSpec& spec = run.experiment.spec;
+  TrainingBatches batches{.geometry = batch_geometry(spec, run.steps.origin),
                           .slots = {},
-                          .first_step = start.step,
-                          .last_step = start.steps.length.total_steps,
+                          .first_step = run.step,
+                          .last_step = run.steps.length.total_steps,
                           .seed = static_cast<uint64_t>(spec.seed),
                           .augment = {.steps = *spec.data.augment,
                                       .mixup_alpha = spec.data.mixup_alpha,
                                       .cutmix_alpha = spec.data.cutmix_alpha}};
-  for (const Slot& slot : engine.store().slots())
+  for (const Slot& slot : run.engine->store().slots())
     batches.slots.push_back({slot.worker, slot.replica});
   return batches;
 }
 
-void tell_start(const RunContext& run, const RunSteps& steps, bool is_resident) {
+void tell_start(const PreparedRun& run) {
   RunConsole& console = run.console;
-  console.tell(describe_length(run.experiment, steps));
+  console.tell(describe_length(run.experiment, run.steps));
   for (const Dataset* data : {run.data.train.get(), run.data.test.get()})
     if (const std::string note = data->note(); !note.empty()) console.warn(note);
   if (const auto warning = slow_precision_warning(run.experiment.spec.train.precision, run.comm.device()))
     console.warn(*warning);
-  if (is_resident) console.tell("images are kept and augmented on the device (data.location)");
-  const auto& [total_steps, warmup_steps, shift] = steps.length;
+  if (run.train_source->is_resident())
+    console.tell("images are kept and augmented on the device (data.location)");
+  const auto& [total_steps, warmup_steps, shift] = run.steps.length;
   if (warmup_steps >= static_cast<double>(total_steps) + shift)
     console.warn(fmt::format(
         "the warm-up of {:.4g} steps is as long as the run ({} steps): the peak learning rate is not reached",
@@ -251,25 +248,21 @@ void tell_start(const RunContext& run, const RunSteps& steps, bool is_resident) 
 
 }  // namespace
 
-PreparedRun prepare_run(const Experiment& experiment, Communicator& comm, const SharedRunFolder& folder,
+PreparedRun prepare_run(const Experiment& experiment, Communicator& comm, const SharedRunFolder& shared,
                         RunConsole& console, Resume resume) {
   const ExperimentSpec& spec = experiment.spec;
   const auto source_of = [&](const Dataset& data) {
     return std::make_unique<FeedSource>(data, spec.data, spec.train.precision, comm.device());
   };
-  PreparedRun run;
+  PreparedRun run{experiment, comm, shared, console};
   run.data = open_run_data(spec, comm, console.line());
   run.train_source = source_of(*run.data.train);
   run.test_source = source_of(*run.data.test);
   run.peak_flops_per_s = peak_flops_per_s(spec, comm);
   run.engine = std::make_unique<Engine>(experiment.plan, experiment.schedule, spec.optimizer, comm);
-  const RunContext context{experiment, folder, folder.folder, run.data, comm, console};
-  run.start = start_run(context, *run.engine, resume);
-  if (run.start.has_steps()) run.feed = run.train_source->training(batches_of(spec, *run.engine, run.start));
-  if (comm.rank() == 0) {
-    run.description = describe_run(experiment, run.start.history);
-    tell_start(context, run.start.steps, run.train_source->is_resident());
-  }
+  start(run, resume);
+  if (run.has_steps()) run.feed = run.train_source->training(batches_of(run));
+  if (comm.rank() == 0) tell_start(run);
   return run;
 }
 

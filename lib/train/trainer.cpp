@@ -28,14 +28,13 @@ namespace {
 
 class Trainer {
  public:
-  /// The arguments must outlive it.
-  Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run, const Logger& log,
-          RunConsole& console, const PreparedRun& prepared);
+  /// `run` must outlive it.
+  Trainer(const PreparedRun& run, const Logger& log);
 
   ExitCode run();
 
  private:
-  int threads() const { return run_.threads(comm_.rank()); }
+  int threads() const { return run_.shared.threads(comm_.rank()); }
   void begin_metrics();
 
   void train_step(int64_t step, bool is_logged);
@@ -59,81 +58,74 @@ class Trainer {
   /// Writes a line of the metrics. Rank 0 only.
   template <class Record>
   void append(const Record& record) {
-    run_.check_lock();
+    run_.shared.check_lock();
     metrics_->append(record);
   }
   void stop_if_lock_is_late();
 
-  const Experiment& experiment_;
-  Communicator& comm_;
-  const SharedRunFolder& run_;
-  const RunFolder& folder_ = run_.folder;
-  RunConsole& console_;
-  const PreparedRun& prepared_;
-  Engine& engine_ = *prepared_.engine;
-  const RunStart& start_ = prepared_.start;
-  const RunSteps& steps_ = start_.steps;
+  const PreparedRun& run_;
+  const Experiment& experiment_ = run_.experiment;
+  Communicator& comm_ = run_.comm;
+  const RunFolder& folder_ = run_.shared.folder;
+  RunConsole& console_ = run_.console;
+  Engine& engine_ = *run_.engine;
+  const RunSteps& steps_ = run_.steps;
   /// Of evaluations (train/best.h).
-  const std::string measure_ = measure_of(experiment_.spec, prepared_.data.test_identity);
+  const std::string measure_ = measure_of(experiment_.spec, run_.data.test_identity);
   Stopwatch since_save_;  ///< or since the run began; rank 0's decides
   TrainStep train_step_{experiment_, engine_, comm_, steps_.origin};
-  Interval interval_{experiment_, steps_, engine_, train_step_, prepared_.feed.get()};
+  Interval interval_{experiment_, steps_, engine_, train_step_, run_.feed.get()};
   StepProfiler profiler_;
-  StepWatch step_watch_;                          ///< shown by rank 0
-  std::unique_ptr<RunMetrics> metrics_;           ///< rank 0 only, if there is work to do
-  std::optional<StepTrace> trace_;                ///< with output.trace
-  std::optional<int64_t> saved_step_;             ///< step of the newest checkpoint; unset: none
-  int64_t skipped_steps_ = start_.skipped_steps;  ///< over all parts of the run
-  std::map<std::string, EvalRecord> best_;        ///< rank 0, with checkpoint.keep_best: so far, by measure
-  int64_t most_tensor_bytes_ = 0;                 ///< rank 0: largest peak of a process in a logging interval
-  int64_t most_eval_bytes_ = 0;                   ///< the same of evaluations, on every rank
+  StepWatch step_watch_;                 ///< shown by rank 0
+  std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, if there is work to do
+  std::optional<StepTrace> trace_;       ///< with output.trace
+  /// Step of the newest checkpoint; unset: none.
+  std::optional<int64_t> saved_step_ = run_.is_resumed ? std::optional(run_.step) : std::nullopt;
+  int64_t skipped_steps_ = run_.skipped_steps;  ///< over all parts of the run
+  std::map<std::string, EvalRecord> best_;      ///< rank 0, with checkpoint.keep_best: so far, by measure
+  int64_t most_tensor_bytes_ = 0;               ///< rank 0: largest peak of a process in a logging interval
+  int64_t most_eval_bytes_ = 0;                 ///< the same of evaluations, on every rank
   int64_t consecutive_skips_ = 0;
   bool warned_of_slow_data_ = false;
   bool told_of_late_lock_ = false;
 };
 
-Trainer::Trainer(const Experiment& experiment, Communicator& comm, const SharedRunFolder& run,
-                 const Logger& log, RunConsole& console, const PreparedRun& prepared)
-    : experiment_(experiment),
-      comm_(comm),
-      run_(run),
-      console_(console),
-      prepared_(prepared),
-      profiler_(start_.step, experiment.spec.train.profile_steps, comm.device(),
-                folder_.profile(comm.rank())),
-      step_watch_(log, comm),
-      saved_step_(start_.is_resumed ? std::optional(start_.step) : std::nullopt) {
-  if (!start_.has_work()) return;
-  if (comm.rank() == 0) begin_metrics();
-  if (experiment.spec.output.trace) trace_.emplace(experiment, folder_, comm);
+Trainer::Trainer(const PreparedRun& run, const Logger& log)
+    : run_(run),
+      profiler_(run.step, experiment_.spec.train.profile_steps, comm_.device(),
+                folder_.profile(comm_.rank())),
+      step_watch_(log, comm_) {
+  if (!run.has_work()) return;
+  if (comm_.rank() == 0) begin_metrics();
+  if (experiment_.spec.output.trace) trace_.emplace(experiment_, folder_, comm_);
 }
 
 void Trainer::begin_metrics() {
-  metrics_ = std::make_unique<RunMetrics>(folder_, start_.step, experiment_.spec);
+  metrics_ = std::make_unique<RunMetrics>(folder_, run_.step, experiment_.spec);
   if (experiment_.spec.checkpoint.keep_best != KeepBest::kNone)
     best_ = best_evaluations(folder_.dir, /*with_checkpoint=*/true);
   if (!best_.empty() && !best_.contains(measure_))
     console_.tell(
         "evaluations now measure something else: the best is sought anew, and the one before stays");
-  metrics_->append(start_.record);
+  metrics_->append(run_.record);
 }
 
 ExitCode Trainer::run() try {
   const int64_t total = steps_.length.total_steps;
-  if (!start_.has_work()) {
+  if (!run_.has_work()) {
     if (comm_.rank() == 0)
       console_.tell(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}",
-                                start_.step, total));
-    if (start_.step == total) summarize();  // an earlier part of the run may have been killed before this
+                                run_.step, total));
+    if (run_.step == total) summarize();  // an earlier part of the run may have been killed before this
     return ExitCode::kOk;
   }
-  if (experiment_.spec.checkpoint.at_start && start_.step == 0 && saved_step_ != 0) save(0);
-  if (start_.owes_evaluation && !evaluate(start_.step)) return stop(start_.step);
+  if (experiment_.spec.checkpoint.at_start && run_.step == 0 && saved_step_ != 0) save(0);
+  if (run_.owes_evaluation && !evaluate(run_.step)) return stop(run_.step);
   interval_.begin();
   set_notices();
   const Stopwatch first_step;
-  if (comm_.rank() == 0) console_.begin_progress(start_.step);
-  for (int64_t step = start_.step; step < total; ++step) {
+  if (comm_.rank() == 0) console_.begin_progress(run_.step);
+  for (int64_t step = run_.step; step < total; ++step) {
     stop_if_lock_is_late();
     if (comm_.stops_here()) return stop(step);
     const int64_t done = step + 1;
@@ -142,7 +134,7 @@ ExitCode Trainer::run() try {
     step_watch_.begin(done);
     train_step(step, decision.logs);
     profiler_.after_step(step);
-    if (step == start_.step && !decision.logs) show_first_step(first_step);
+    if (step == run_.step && !decision.logs) show_first_step(first_step);
     if (decision.logs) decision.saves |= log_interval(done);
     step_watch_.end();
     const auto pause_began = std::chrono::steady_clock::now();
@@ -166,7 +158,7 @@ void Trainer::train_step(int64_t step, bool is_logged) {
   std::vector<int64_t> samples;
   const auto next_batch = [&] {
     const PhaseScope phase(comm_, "reading data");
-    TensorBatch batch = prepared_.feed->next();
+    TensorBatch batch = run_.feed->next();
     for (const std::string& message : batch.skipped)
       console_.report_skipped(message);
     interval_.add_skipped_samples(static_cast<int64_t>(batch.skipped.size()));
@@ -185,7 +177,7 @@ void Trainer::train_step(int64_t step, bool is_logged) {
 /// An interval of the metrics may be long: the first step tells how long the run will take.
 void Trainer::show_first_step(const Stopwatch& stopwatch) {
   if (comm_.rank() > 0) return;
-  const int64_t done = start_.step + 1;
+  const int64_t done = run_.step + 1;
   synchronize(comm_.device());
   console_.show({.step = done,
                  .total_steps = steps_.length.total_steps,
@@ -235,14 +227,14 @@ bool Trainer::log_interval(int64_t done) {
     handle_nonfinite(losses.first_nonfinite_step, losses.nonfinite, /*is_skipped=*/false);
   if (metrics_) {
     TrainRecord record = interval_.record(done, losses.mean, gathered.processes);
-    if (const auto& peak = prepared_.peak_flops_per_s) record.utilization = record.flops_per_s / *peak;
+    if (const auto& peak = run_.peak_flops_per_s) record.utilization = record.flops_per_s / *peak;
     append(record);
     most_tensor_bytes_ = std::max(most_tensor_bytes_, record.processes.peak_tensor_memory_bytes);
     console_.show(record, steps_);
     const auto warning =
         slow_data_warning(record.step_ms, record.processes.data_wait_ms, experiment_.spec.data);
     // The first interval waits for the first batch.
-    if (warning && done - start_.step > interval_.steps() && !std::exchange(warned_of_slow_data_, true))
+    if (warning && done - run_.step > interval_.steps() && !std::exchange(warned_of_slow_data_, true))
       console_.warn(*warning);
   }
   interval_.begin();
@@ -258,8 +250,8 @@ bool Trainer::evaluate(int64_t done) try {
   const auto on_skipped = [this](const std::string& message) { console_.report_skipped(message); };
   const std::filesystem::path checkpoint =
       saved_step_ == done ? CheckpointStore(folder_.dir).folder(done) : std::filesystem::path();
-  Evaluator evaluator(experiment_, *prepared_.train_source, *prepared_.test_source, comm_, console_.line(),
-                      on_skipped, checkpoint);
+  Evaluator evaluator(experiment_, *run_.train_source, *run_.test_source, comm_, console_.line(), on_skipped,
+                      checkpoint);
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
   EvalRecord record = evaluator.evaluate(full_model);
   record.step = done;
@@ -307,7 +299,7 @@ void Trainer::evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record) {
 
 /// Another host must not find the lock silent while this run trains. Stops as after a signal.
 void Trainer::stop_if_lock_is_late() {
-  if (!run_.lock || !run_.lock->is_late() || std::exchange(told_of_late_lock_, true)) return;
+  if (!run_.shared.lock || !run_.shared.lock->is_late() || std::exchange(told_of_late_lock_, true)) return;
   console_.warn(fmt::format(
       "the heartbeat in {} cannot be written; this run stops, as another host may soon take it over",
       folder_.lock().string()));
@@ -315,20 +307,23 @@ void Trainer::stop_if_lock_is_late() {
 }
 
 void Trainer::save(int64_t done) {
-  run_.check_lock();
+  run_.shared.check_lock();
   const PhaseScope phase(comm_, "saving a checkpoint");
   const Stopwatch stopwatch;
   Work work(console_.line(), "saving a checkpoint");
-  RunProgress progress{.step = done,
+  std::set<int64_t> best_steps;
+  for (const auto& [measure, best] : best_)
+    best_steps.insert(best.step);
+  const SavedCheckpoint saved =
+      save_checkpoint(folder_.dir, experiment_, engine_, comm_,
+                      {.step = done,
                        .skipped_steps = skipped_steps_,
                        .origin = steps_.origin,
-                       .metrics_lines = metrics_ ? start_.kept_metrics_lines + metrics_->appended_lines() : 0,
-                       .training_data = prepared_.data.train_identity,
-                       .test_data = prepared_.data.test_identity};
-  for (const auto& [measure, best] : best_)
-    progress.best_steps.insert(best.step);
-  const SavedCheckpoint saved = save_checkpoint(folder_.dir, experiment_, engine_, comm_, progress,
-                                                prepared_.description, threads(), work.on_progress());
+                       .metrics_lines = metrics_ ? run_.kept_metrics_lines + metrics_->appended_lines() : 0,
+                       .training_data = run_.data.train_identity,
+                       .test_data = run_.data.test_identity,
+                       .threads = threads()},
+                      best_steps, run_.description, work.on_progress());
   saved_step_ = done;
   set_notices();
   if (metrics_) append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
@@ -357,12 +352,12 @@ ExitCode Trainer::stop(int64_t done) {
 /// Writes the summary, which marks the run as finished. An existing summary is kept.
 void Trainer::summarize() {
   if (comm_.rank() > 0 || std::filesystem::exists(folder_.summary())) return;
-  run_.check_lock();
+  run_.shared.check_lock();
   const std::optional<EvalRecord> last = find_evaluation(folder_.metrics(), steps_.length.total_steps);
   const RunTimes times = times_of_run(folder_.metrics());
   write_summary(
       folder_.summary(),
-      {.step = std::max(start_.step, steps_.length.total_steps),
+      {.step = std::max(run_.step, steps_.length.total_steps),
        .total_steps = steps_.length.total_steps,
        .samples_per_step = steps_.samples_per_step,
        .epochs = steps_.epochs,
@@ -386,8 +381,8 @@ ExitCode train(const Experiment& experiment, Communicator& comm, const SharedRun
                const Logger& log, Resume resume) {
   RunConsole console(log, comm.rank(), experiment.spec.train.log_every_steps);
   const PreparedRun prepared = prepare_run(experiment, comm, run, console, resume);
-  Trainer trainer(experiment, comm, run, log, console, prepared);
-  if (comm.rank() == 0 && prepared.start.has_work()) {
+  Trainer trainer(prepared, log);
+  if (comm.rank() == 0 && prepared.has_work()) {
     log.begin_file();
     write_description(prepared.description, run.folder.dir);
   }
