@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "commands.h"

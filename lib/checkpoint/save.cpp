@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint_tensors.h"
 #include "checkpoint/files/store.h"
+#include "device/device.h"
 #include "engine/checks.h"
 #include "engine/engine.h"
 #include "experiment/spec/print.h"

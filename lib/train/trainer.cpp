@@ -13,7 +13,6 @@
 #include "device/device.h"
 #include "engine/checks.h"
 #include "eval/evaluation.h"
-#include "forecast/accounting.h"
 #include "telemetry/run_metrics.h"
 #include "telemetry/run_summary.h"
 #include "telemetry/stopwatch.h"
