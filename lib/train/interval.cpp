@@ -163,51 +163,46 @@ ProcessReport Interval::report() const {
           .memory = memory};
 }
 
-std::optional<double> Interval::gradient_norm() const {
-  return gradient_norm_.defined() ? std::optional(gradient_norm_.item<double>()) : std::nullopt;
-}
-
-at::Tensor Interval::losses() const {
-  return at::cat({loss_sums_, first_nonfinite_});
-}
-
-Interval::Losses Interval::combine(const std::vector<double>& gathered) const {
+void Interval::add_losses(Summary& summary, const std::vector<double>& losses) const {
   const auto slots = static_cast<size_t>(slots_);
-  Losses losses;
   double sum = 0;
-  for (size_t number = 0; number < gathered.size() / 2; ++number) {
-    const double* const of_process = &gathered[number / slots * 2 * slots];
+  for (size_t number = 0; number < losses.size() / 2; ++number) {
+    const double* const of_process = &losses[number / slots * 2 * slots];
     sum += of_process[number % slots];
     const auto step = static_cast<int64_t>(of_process[slots + number % slots]);
-    if (step < 0 || (losses.first_nonfinite_step >= 0 && step > losses.first_nonfinite_step)) continue;
-    if (step != losses.first_nonfinite_step) losses.nonfinite.slots.clear();
-    losses.first_nonfinite_step = step;
-    losses.nonfinite.slots.push_back(number);
+    if (step < 0 || (summary.first_nonfinite_step >= 0 && step > summary.first_nonfinite_step)) continue;
+    if (step != summary.first_nonfinite_step) summary.nonfinite.slots.clear();
+    summary.first_nonfinite_step = step;
+    summary.nonfinite.slots.push_back(number);
   }
   const auto applied = static_cast<double>(steps_ - skipped_steps_);
-  losses.mean = applied > 0 ? sum / applied / (static_cast<double>(gathered.size()) / 2)
-                            : std::numeric_limits<double>::quiet_NaN();
-  return losses;
+  summary.record.loss = applied > 0 ? sum / applied / (static_cast<double>(losses.size()) / 2)
+                                    : std::numeric_limits<double>::quiet_NaN();
 }
 
-TrainRecord Interval::record(int64_t done, double loss, const std::vector<ProcessReport>& processes) const {
+Interval::Summary Interval::summarize(Communicator& comm, int64_t done, bool save_is_due) const {
+  ProcessReport mine = report();
+  mine.save_is_due = save_is_due ? 1 : 0;
+  const GatheredReports gathered = gather(comm, mine, at::cat({loss_sums_, first_nonfinite_}));
+  Summary summary;
+  summary.save_is_due = gathered.processes.front().save_is_due != 0;
+  add_losses(summary, gathered.losses);
   const double s = seconds();
-  const double samples_per_s = static_cast<double>(steps_ * run_steps_.samples_per_step) / s;
-  TrainRecord record{.step = done,
-                     .epoch = run_steps_.epochs_after(done),
-                     .loss = loss,
-                     .lr = learning_rate(spec_.schedule, spec_.optimizer.lr(), run_steps_.length, done - 1),
-                     .gradient_norm = gradient_norm(),
-                     .samples_per_s = samples_per_s,
-                     .flops_per_s = samples_per_s * flops_per_sample_,
-                     .step_ms = s * 1e3 / static_cast<double>(steps_)};
+  TrainRecord& record = summary.record;
+  record.step = done;
+  record.epoch = run_steps_.epochs_after(done);
+  record.lr = learning_rate(spec_.schedule, spec_.optimizer.lr(), run_steps_.length, done - 1);
+  if (gradient_norm_.defined()) record.gradient_norm = gradient_norm_.item<double>();
+  record.samples_per_s = static_cast<double>(steps_ * run_steps_.samples_per_step) / s;
+  record.flops_per_s = record.samples_per_s * flops_per_sample_;
+  record.step_ms = s * 1e3 / static_cast<double>(steps_);
   if (spec_.data.is_of_tokens()) {
     const int64_t tokens_per_sample = spec_.data.sequence_length();
-    record.tokens_per_s = samples_per_s * static_cast<double>(tokens_per_sample);
+    record.tokens_per_s = record.samples_per_s * static_cast<double>(tokens_per_sample);
     record.tokens = run_steps_.samples_after(done) * tokens_per_sample;
   }
-  add_reports(record, processes);
-  return record;
+  add_reports(record, gathered.processes);
+  return summary;
 }
 
 }  // namespace sdp

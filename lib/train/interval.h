@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 #include <vector>
 
@@ -65,26 +64,21 @@ class Interval {
 
   int64_t steps() const { return steps_; }
 
-  /// This process's report on the interval. Waits for the device.
-  ProcessReport report() const;
-  /// [2, local slots], fp64, on the device: per slot, the sum of the losses and the first step with a
-  /// non-finite loss (-1: none).
-  at::Tensor losses() const;
-  /// Over the applied steps, from the losses() of all processes in rank order.
-  struct Losses {
-    double mean = 0;                    ///< NaN where no step was applied
-    int64_t first_nonfinite_step = -1;  ///< -1: none
+  /// What all processes report.
+  struct Summary {
+    TrainRecord record = {};  ///< the line of the metrics, without the utilization; loss NaN: no step applied
+    int64_t first_nonfinite_step = -1;  ///< with a loss that is not finite; -1: none
     NonfiniteStep nonfinite = {};       ///< of that step
+    bool save_is_due = false;           ///< on rank 0
   };
-  Losses combine(const std::vector<double>& gathered) const;
-  /// The interval's line of the metrics after `done` steps, without the utilization. `processes`: the reports
-  /// of all processes in rank order.
-  TrainRecord record(int64_t done, double loss, const std::vector<ProcessReport>& processes) const;
+  /// After `done` steps. Waits for the device. Collective.
+  Summary summarize(Communicator& comm, int64_t done, bool save_is_due) const;
 
  private:
   double seconds() const;
-  /// Of the last step; unset if it was not measured. Waits for the device.
-  std::optional<double> gradient_norm() const;
+  ProcessReport report() const;
+  /// Sets the loss and the step that is not finite. `losses`: of all processes in rank order, as sent.
+  void add_losses(Summary& summary, const std::vector<double>& losses) const;
   MemoryByKind peak() const;
 
   const ExperimentSpec& spec_;

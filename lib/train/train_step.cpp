@@ -9,6 +9,14 @@
 #include "model/make_model.h"
 
 namespace sdp {
+namespace {
+
+void copy_all(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
+  const at::NoGradGuard no_grad;
+  if (!to.empty()) at::_foreach_copy_(to, from);
+}
+
+}  // namespace
 
 std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor& losses,
                                             const at::Tensor& gradients_are_finite) {
@@ -30,24 +38,6 @@ std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor
   return found;
 }
 
-BufferBackup::BufferBackup(const ParameterStore& store) {
-  for (size_t s = 0; s < store.slots().size(); ++s)
-    for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s))) {
-      buffers_.push_back(piece.values);
-      copies_.push_back(at::empty_like(piece.values));
-    }
-}
-
-void BufferBackup::take() {
-  const at::NoGradGuard no_grad;
-  if (!buffers_.empty()) at::_foreach_copy_(copies_, buffers_);
-}
-
-void BufferBackup::put_back() {
-  const at::NoGradGuard no_grad;
-  if (!buffers_.empty()) at::_foreach_copy_(buffers_, copies_);
-}
-
 BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origin) {
   return {.workers = spec.subnetwork.workers,
           .replicas = spec.subnetwork.replicas,
@@ -63,13 +53,19 @@ TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator&
       engine_(engine),
       comm_(comm),
       device_(comm.device()),
+      skips_nonfinite_(experiment.spec.train.on_nonfinite == OnNonfinite::kSkip),
       generator_(make_generator(device_)),
       clock_(device_) {
   const ParameterStore& store = engine.store();
-  for (size_t s = 0; s < store.slots().size(); ++s)
-    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan, store.slots()[s].worker,
-                                      store.slot(static_cast<int>(s))));
-  if (experiment.spec.train.on_nonfinite == OnNonfinite::kSkip) backup_.emplace(store);
+  for (int s = 0; s < static_cast<int>(store.slots().size()); ++s) {
+    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan,
+                                      store.slots()[static_cast<size_t>(s)].worker, store.slot(s)));
+    if (!skips_nonfinite_) continue;
+    for (const BufferPiece& piece : store.buffer_pieces(s)) {
+      statistics_.push_back(piece.values);
+      statistics_before_.push_back(at::empty_like(piece.values));
+    }
+  }
   if (experiment.spec.train.cuda_graph && comm.size() == 1)  // not in a measurement of one of many
     graph_.emplace(engine, [this](const std::vector<TensorBatch>& batches) {
       size_t next = 0;
@@ -143,7 +139,7 @@ PassResult TrainStep::graphed_passes(const std::function<TensorBatch()>& next_ba
 
 StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,
                           bool measures_gradient_norm) {
-  if (backup_) backup_->take();
+  copy_all(statistics_before_, statistics_);
 
   // 1. Forward and backward of every local subnetwork, each on its own micro-batches. The all-gather of the
   // previous step's parameters overlaps the first forward pass; the reduce-scatter of gradients overlaps the
@@ -153,10 +149,10 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
   // 2. Finish averaging every gradient over the workers that own it.
   engine_.reduce(measures_gradient_norm);
 
-  if (backup_) {
+  if (skips_nonfinite_) {
     if (const auto found = find_nonfinite(comm_, result.losses, engine_.gradients_are_finite())) {
       engine_.discard_gradients();
-      backup_->put_back();
+      copy_all(statistics_, statistics_before_);
       result.nonfinite = found;
       return result;
     }

@@ -36,18 +36,6 @@ struct NonfiniteStep {
 std::optional<NonfiniteStep> find_nonfinite(Communicator& comm, const at::Tensor& losses,
                                             const at::Tensor& gradients_are_finite);
 
-/// BatchNorm statistics of a process's slots, restored if a step is not applied.
-class BufferBackup {
- public:
-  explicit BufferBackup(const ParameterStore& store);
-  void take();
-  void put_back();
-
- private:
-  std::vector<at::Tensor> buffers_;
-  std::vector<at::Tensor> copies_;
-};
-
 /// How the samples of a step are divided into batches, if steps have had their present size since `origin`.
 BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origin = {});
 
@@ -88,8 +76,11 @@ class TrainStep {
   Engine& engine_;
   Communicator& comm_;
   const at::Device device_;
-  std::optional<BufferBackup> backup_;  ///< with train.on_nonfinite: skip
-  at::Generator generator_;             ///< for dropout and stochastic depth
+  const bool skips_nonfinite_;  ///< train.on_nonfinite: skip
+  // Then BatchNorm statistics of the slots, now and before the step.
+  std::vector<at::Tensor> statistics_;
+  std::vector<at::Tensor> statistics_before_;
+  at::Generator generator_;  ///< for dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;
   StepClock clock_;
   std::optional<GraphedPasses> graph_;  ///< with train.cuda_graph

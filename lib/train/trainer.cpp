@@ -218,14 +218,12 @@ void Trainer::audit(int64_t done) {
 bool Trainer::log_interval(int64_t done) {
   // Data sent by the interval's steps counts toward the interval.
   engine_.await_all_values();
-  ProcessReport mine = interval_.report();
-  mine.save_is_due = is_due_by_time(experiment_.spec.checkpoint, since_save_.seconds()) ? 1 : 0;
-  const GatheredReports gathered = gather(comm_, mine, interval_.losses());
-  const Interval::Losses losses = interval_.combine(gathered.losses);
-  if (losses.first_nonfinite_step >= 0)
-    handle_nonfinite(losses.first_nonfinite_step, losses.nonfinite, /*is_skipped=*/false);
+  const bool save_is_due = is_due_by_time(experiment_.spec.checkpoint, since_save_.seconds());
+  Interval::Summary summary = interval_.summarize(comm_, done, save_is_due);
+  if (summary.first_nonfinite_step >= 0)
+    handle_nonfinite(summary.first_nonfinite_step, summary.nonfinite, /*is_skipped=*/false);
   if (metrics_) {
-    TrainRecord record = interval_.record(done, losses.mean, gathered.processes);
+    TrainRecord& record = summary.record;
     if (const auto& peak = run_.peak_flops_per_s) record.utilization = record.flops_per_s / *peak;
     append(record);
     most_tensor_bytes_ = std::max(most_tensor_bytes_, record.processes.peak_tensor_memory_bytes);
@@ -237,7 +235,7 @@ bool Trainer::log_interval(int64_t done) {
       console_.warn(*warning);
   }
   interval_.begin();
-  return gathered.processes.front().save_is_due != 0;
+  return summary.save_is_due;
 }
 
 bool Trainer::evaluate(int64_t done) try {
