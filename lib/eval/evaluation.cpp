@@ -46,6 +46,21 @@ at::Tensor row_weights(const TensorBatch& batch, const std::vector<int64_t>& som
   return weights;
 }
 
+/// Test samples on which the assembled model is evaluated (eval.max_samples), and the subset of them on which
+/// every single subnetwork is evaluated. Both depend only on the size of the test set: they are the same at
+/// every evaluation and for every number of processes.
+std::vector<int64_t> samples_to_evaluate(const EvalSpec& spec, int64_t test_size) {
+  return evenly_spread(spec.max_samples.value_or(test_size), test_size);
+}
+std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_size) {
+  const std::vector<int64_t> all = samples_to_evaluate(spec, test_size);
+  const auto size = static_cast<int64_t>(all.size());
+  std::vector<int64_t> chosen = evenly_spread(spec.max_samples_per_subnetwork.value_or(size), size);
+  for (int64_t& number : chosen)
+    number = all[static_cast<size_t>(number)];
+  return chosen;
+}
+
 }  // namespace
 
 std::optional<double> fixed_branch_scale(const Experiment& experiment) {
@@ -62,19 +77,6 @@ std::optional<double> fixed_branch_scale(const Experiment& experiment) {
 
 int64_t batches_to_recalibrate(const Experiment& experiment) {
   return experiment.plan.layout.buffers.empty() ? 0 : *experiment.spec.eval.recalibrate_batches;
-}
-
-std::vector<int64_t> samples_to_evaluate(const EvalSpec& spec, int64_t test_size) {
-  return evenly_spread(spec.max_samples.value_or(test_size), test_size);
-}
-
-std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_size) {
-  const std::vector<int64_t> all = samples_to_evaluate(spec, test_size);
-  const auto size = static_cast<int64_t>(all.size());
-  std::vector<int64_t> chosen = evenly_spread(spec.max_samples_per_subnetwork.value_or(size), size);
-  for (int64_t& number : chosen)
-    number = all[static_cast<size_t>(number)];
-  return chosen;
 }
 
 Evaluator::Evaluator(const Experiment& experiment, const FeedSource& train, const FeedSource& test,

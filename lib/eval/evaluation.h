@@ -38,12 +38,6 @@ struct Predictions {
   at::Tensor samples;  ///< [N] int64, indices in the test set
 };
 
-/// Test samples on which the assembled model is evaluated (eval.max_samples), and the subset of them on which
-/// every single subnetwork is evaluated. Both depend only on the size of the test set: they are the same at
-/// every evaluation and for every number of processes.
-std::vector<int64_t> samples_to_evaluate(const EvalSpec& spec, int64_t test_size);
-std::vector<int64_t> samples_per_subnetwork(const EvalSpec& spec, int64_t test_size);
-
 /// Called with the fault of every damaged image that the evaluation leaves out.
 using OnSkipped = std::function<void(const std::string& message)>;
 

@@ -72,8 +72,8 @@ std::vector<std::unique_ptr<PeerWatch>> watches(
 
 /// A descriptor that becomes readable when somebody asks to stop.
 struct Request {
-  void ask() const { eventfd_write(descriptor.descriptor(), 1); }
-  Socket descriptor = Socket(eventfd(0, EFD_CLOEXEC));
+  void ask() const { eventfd_write(descriptor.number(), 1); }
+  Descriptor descriptor{eventfd(0, EFD_CLOEXEC)};
 };
 
 /// The number of stop points that each watch passes from now on until it stops, each at its own pace.
@@ -132,7 +132,7 @@ TEST_CASE("one request stops all ranks at the same point, whichever rank receive
   const int asked = GENERATE(0, 2);
   const Request request;
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
-    if (rank == asked) options.stop_descriptor = request.descriptor.descriptor();
+    if (rank == asked) options.stop_descriptor = request.descriptor.number();
   });
   for (const auto& watch : world)
     REQUIRE_FALSE(watch->stops_here());  // training has begun
@@ -159,7 +159,7 @@ TEST_CASE("a request before all have begun training ends all, once") {
   const Request request;
   std::array<std::atomic<int>, 3> ended = {};
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
-    if (rank == 1) options.stop_descriptor = request.descriptor.descriptor();
+    if (rank == 1) options.stop_descriptor = request.descriptor.number();
     options.events.stopped_before_training = [&ended, rank] { ++ended[static_cast<size_t>(rank)]; };
   });
   if (is_in_training) REQUIRE_FALSE(world[1]->stops_here());
@@ -185,7 +185,7 @@ TEST_CASE("a rank that hangs is named when it is asked where it is and when it s
       return Whereabouts{10 + rank, "a phase whose name is longer than what fits into a message"};
     };
     if (rank == 0) {
-      options.stop_descriptor = request.descriptor.descriptor();
+      options.stop_descriptor = request.descriptor.number();
       options.events.unanswered = [&](const std::vector<int>& ranks) { unanswered.set_value(ranks); };
     }
   });

@@ -50,17 +50,22 @@ size_t names_in(const fs::path& folder) {
 }  // namespace
 
 TEST_CASE("a lock file names its owner, and keeps its length with every heartbeat", "[run_lock]") {
+  const TempFolder folder;
+  const auto owner_in = [&](const std::string& text) {
+    put(RunFolder{folder.path()}.lock(), text);
+    return read_lock(folder.path()).owner;
+  };
   RunOwner owner = this_process();
   owner.job = "77";
   owner.job_restarts = 2;
   CHECK(owner.pid == getpid());
-  CHECK(parse_lock_text(lock_text(owner, 5)) == owner);
+  CHECK(owner_in(lock_text(owner, 5)) == owner);
   CHECK(lock_text(owner, 5) != lock_text(owner, 6));
   CHECK(lock_text(owner, 5).size() == lock_text(owner, 1000000).size());
   for (const char* damaged : {"", "{", "[]", "{\"id\": 1}"})
-    CHECK_FALSE(parse_lock_text(damaged).has_value());
+    CHECK_FALSE(owner_in(damaged).has_value());
   owner.id = "../elsewhere";  // it would be a part of a file's name
-  CHECK_FALSE(parse_lock_text(lock_text(owner, 5)).has_value());
+  CHECK_FALSE(owner_in(lock_text(owner, 5)).has_value());
   CHECK(this_process().id != owner.id);
 }
 
@@ -285,18 +290,18 @@ TEST_CASE("a process that was slow to take over a lock leaves the next owner's a
   const fs::path lock = RunFolder{folder.path()}.lock();
   const RunOwner gone = gone_process();
   put(lock, lock_text(gone, 0));
-  LockWatch slow(folder.path());
-  CHECK(slow.look() == LockWatch::State::kFree);
+  const LockChain slow = read_lock(folder.path());
+  CHECK(slow.state() == LockState::kFree);
   acquire(folder)->check();  // and releases it
   const auto owner = acquire(folder);
-  put(slow.chain().next, lock_text(this_process(), 0));
+  put(slow.next, lock_text(this_process(), 0));
   owner->check();
   CHECK(read_lock(folder.path()).owner == owner->owner());
 }
 
 TEST_CASE("a child becomes the owner of its parent's lock", "[run_lock]") {
   const TempFolder folder;
-  auto parent = RunLock::acquire_for_child(folder.path(), no_notice);
+  auto parent = acquire(folder, {.heartbeat = {}});
   const pid_t child = fork();
   if (child == 0) {
     try {
