@@ -27,14 +27,6 @@ at::Tensor FullModel::read_one(int index) {
   return is_scaled ? values * branch_scale_ : values;
 }
 
-void FullModel::fetch_shared() {
-  fetch(std::nullopt);
-}
-
-void FullModel::fetch_branch(int branch) {
-  fetch(branch);
-}
-
 void FullModel::drop_branch(int branch) {
   for (const ParameterLayout& parameter : plan_.layout.parameters)
     if (parameter.branch == branch) parameters_.erase(parameter.name);
@@ -44,10 +36,6 @@ at::Tensor FullModel::find_parameter(const std::string& name, int) const {
   const auto found = parameters_.find(name);
   if (found == parameters_.end()) throw std::logic_error(name + " has not been fetched");
   return found->second;
-}
-
-at::Tensor FullModel::find_buffer(const std::string& name, int) const {
-  return buffers_.at(name);
 }
 
 LiveFullModel::LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine,

@@ -5,6 +5,7 @@
 // (eval.mode full) or one branch at a time (eval.mode streamed).
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "engine/engine.h"
@@ -28,8 +29,8 @@ class FullModel : public TensorSource {
   /// marks (ParameterLayout::scales_branch_output).
   void set_branch_scale(double scale) { branch_scale_ = scale; }
   double branch_scale() const { return branch_scale_; }
-  void fetch_shared();
-  void fetch_branch(int branch);
+  void fetch_shared() { fetch(std::nullopt); }
+  void fetch_branch(int branch) { fetch(branch); }
   void drop_branch(int branch);
   /// Returns one parameter with the branch scale folded in, without keeping it.
   at::Tensor read_one(int index);
@@ -51,7 +52,7 @@ class FullModel : public TensorSource {
 
  private:
   at::Tensor find_parameter(const std::string& name, int part) const override;
-  at::Tensor find_buffer(const std::string& name, int part) const override;
+  at::Tensor find_buffer(const std::string& name, int) const override { return buffers_.at(name); }
   void fetch(std::optional<int> branch);
 
   double branch_scale_ = 1;
