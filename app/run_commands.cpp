@@ -17,6 +17,7 @@
 #include "feed/feed.h"
 #include "hub/export.h"
 #include "inputs.h"
+#include "model/make_model.h"
 #include "spec/error.h"
 #include "telemetry/progress.h"
 #include "train/best.h"

@@ -5,6 +5,7 @@
 
 #include "experiment/experiment.h"
 #include "model/loss.h"
+#include "model/make_model.h"
 
 namespace sdp {
 

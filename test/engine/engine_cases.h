@@ -16,7 +16,7 @@
 #include "engine/engine.h"
 #include "forecast/accounting.h"
 #include "memory/freed_memory.h"
-#include "model/model.h"
+#include "model/make_model.h"
 #include "test_device.h"
 
 namespace sdp {

@@ -11,6 +11,7 @@
 #include "engine/engine_cases.h"
 #include "measure/fake_group.h"
 #include "model/loss.h"
+#include "model/make_model.h"
 #include "train/train_step.h"
 
 namespace sdp {
