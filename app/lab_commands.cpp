@@ -17,7 +17,7 @@
 #include "comm/ranks.h"
 #include "commands.h"
 #include "device/device.h"
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/regime.h"

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "model/loss.h"
 #include "model/make_model.h"
 

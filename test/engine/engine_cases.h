@@ -14,6 +14,7 @@
 #include "capture/layouts.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine.h"
+#include "experiment/make_experiment.h"
 #include "forecast/accounting.h"
 #include "memory/freed_memory.h"
 #include "model/make_model.h"
