@@ -8,9 +8,11 @@
 #include <memory>
 
 #include "analysis/analysis.h"
-#include "checkpoint/checkpointing.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/restore.h"
 #include "commands.h"
 #include "device/device.h"
+#include "engine/full_model.h"
 #include "experiment/spec/load.h"
 #include "inputs.h"
 #include "io/file.h"
@@ -30,7 +32,7 @@ struct Subject {
   std::optional<std::filesystem::path> saved_plan;
   std::unique_ptr<Experiment> experiment;  ///< the run's; none at initialization, as what follows
   std::unique_ptr<CheckpointReader> reader;
-  std::unique_ptr<SavedFullModel> saved;
+  std::unique_ptr<FullModel> saved;
   int64_t step = 0;
 };
 
@@ -49,8 +51,7 @@ Subject of_run(const RunArguments& run, int64_t step) {
   subject.saved_plan = plan_of(run);
   subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, run));
   subject.reader = std::make_unique<CheckpointReader>(run.run_dir, step, /*verify_hashes=*/true);
-  subject.saved = std::make_unique<SavedFullModel>(subject.experiment->plan, *subject.reader, subject.spec,
-                                                   at::Device(at::kCPU));
+  subject.saved = saved_full_model(*subject.experiment, *subject.reader, at::kCPU, ModelValues::kCurrent);
   subject.step = step;
   return subject;
 }

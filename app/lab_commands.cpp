@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "comm/ranks.h"
 #include "commands.h"
@@ -29,6 +30,7 @@
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "subnet/plan.h"
+#include "telemetry/progress.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"

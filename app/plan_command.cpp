@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "commands.h"
 #include "device/device.h"
@@ -160,7 +161,7 @@ int plan_command(const PlanArguments& arguments) {
   return show_plan(experiment, arguments);
 }
 
-int spec_command(bool schema, const ChosenNames& chosen) {
+int spec_command(bool schema, const std::map<std::string, std::string>& chosen) {
   std::fputs((schema ? json_schema() + "\n" : describe_fields(chosen)).c_str(), stdout);
   return 0;
 }

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/checkpointing.h"
-#include "checkpoint/files/store.h"
+#include "checkpoint/restore.h"
 #include "commands.h"
 #include "device/device.h"
 #include "eval/evaluation.h"
@@ -32,11 +32,11 @@ void add_subnetworks(Evaluator& evaluator, EvalRecord& record, const Experiment&
                      const CheckpointReader& reader, at::Device device) {
   std::vector<int> workers(static_cast<size_t>(experiment.plan.workers));
   std::iota(workers.begin(), workers.end(), 0);
-  std::unique_ptr<SavedSubnetwork> tensors;
+  std::unique_ptr<TensorSource> tensors;
   std::unique_ptr<Model> model;
   evaluator.add_subnetworks(record, workers, [&](size_t i) -> Model& {
     model.reset();
-    tensors = std::make_unique<SavedSubnetwork>(experiment.plan, reader, experiment.spec, device, workers[i]);
+    tensors = saved_subnetwork(experiment, reader, device, workers[i]);
     model = make_subnetwork(experiment.spec.model, experiment.plan, workers[i], *tensors);
     return *model;
   });
@@ -91,7 +91,7 @@ int eval_command(const EvalArguments& arguments) {
       connect(Ranks{}, device, {.timeout = std::chrono::seconds(experiment.spec.train.collective_timeout_s)});
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = open_checkpoint(run, line);
-  SavedFullModel model(experiment.plan, reader, experiment.spec, device);
+  const auto model = saved_full_model(experiment, reader, device, ModelValues::kCurrent);
   const auto train = open_split(experiment.spec, Split::kTrain, line);
   const auto evaluated =
       open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
@@ -99,17 +99,15 @@ int eval_command(const EvalArguments& arguments) {
   const FeedSource source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
   Evaluator evaluator(experiment, train_source, source, *comm, line, on_skipped, reader.folder());
-  EvalRecord record = evaluator.evaluate(model);
+  EvalRecord record = evaluator.evaluate(*model);
   record.step = reader.manifest().step;
   record.on_training_data = arguments.train_data;
-  if (has_average(reader.manifest(), experiment.spec)) {
-    SavedFullModel average(experiment.plan, reader, experiment.spec, device, ModelValues::kAverage);
-    evaluator.add_average(record, average);
-  }
+  if (has_average(reader.manifest(), experiment.spec))
+    evaluator.add_average(record, *saved_full_model(experiment, reader, device, ModelValues::kAverage));
   add_subnetworks(evaluator, record, experiment, reader, device);
   std::optional<ConfusionMatrix> by_class;
   if (predicts) {
-    const Predictions predictions = evaluator.predict(model);
+    const Predictions predictions = evaluator.predict(*model);
     if (!arguments.logits.empty()) write_logits(arguments.logits, predictions);
     if (!arguments.predictions.empty()) write_predictions_csv(arguments.predictions, predictions, *evaluated);
     if (arguments.per_class) by_class = confusion_matrix(predictions);

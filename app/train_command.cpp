@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "checkpoint/checkpointing.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
+#include "checkpoint/save.h"
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"

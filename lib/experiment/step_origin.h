@@ -21,6 +21,10 @@ struct StepOrigin {
   int64_t samples_after(int64_t done, int64_t samples_per_step) const {
     return samples + (done - step) * samples_per_step;
   }
+  /// Those of torchvision's num_batches_tracked after `done` updates, each with one per micro-batch.
+  int64_t batch_norm_updates_after(int64_t done, int64_t accumulate_steps) const {
+    return batch_norm_updates + (done - updates) * accumulate_steps;
+  }
 
   bool operator==(const StepOrigin&) const = default;
 

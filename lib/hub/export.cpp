@@ -11,8 +11,9 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/checkpointing.h"
+#include "checkpoint/restore.h"
 #include "checkpoint/resumed_run.h"
 #include "data/sets/tokens.h"
 #include "device/device.h"
@@ -195,7 +196,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
   const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), origin, worker);
-  const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
+  const auto tensors = saved_subnetwork(experiment, reader, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
   TensorFile file;
   const auto new_name = [&](const std::string& name) {
@@ -212,9 +213,9 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
                shape_of_units(layout.shape, layout.slice, plan, parts.front().units), source);
   };
   for (const ParameterLayout& parameter : plan.layout.parameters)
-    add(parameter, [&] { return tensors.parameter(parameter.name); });
+    add(parameter, [&] { return tensors->parameter(parameter.name); });
   for (const BufferLayout& buffer : plan.layout.buffers)
-    add(buffer, [&] { return tensors.buffer(buffer.name); });
+    add(buffer, [&] { return tensors->buffer(buffer.name); });
   TensorMetadata metadata = metadata_of(reader.manifest());
   metadata["worker"] = std::to_string(worker);
   write_files_beside(out, described.config, origin);
@@ -238,12 +239,12 @@ void export_run(ExperimentSpec spec, const ExportRequest& request) {
     Work work(line, "exporting the subnetwork");
     export_subnetwork(reader, experiment, *request.worker, origin, request.out, work.on_progress());
   } else {
-    SavedFullModel model(experiment.plan, reader, spec, at::kCPU,
-                         request.average ? ModelValues::kAverage : ModelValues::kCurrent);
-    correct(model, experiment, branch_scale_to_export(experiment, request.run_dir, reader.manifest()),
+    const auto model = saved_full_model(experiment, reader, at::kCPU,
+                                        request.average ? ModelValues::kAverage : ModelValues::kCurrent);
+    correct(*model, experiment, branch_scale_to_export(experiment, request.run_dir, reader.manifest()),
             reader.folder(), line);
     Work work(line, "exporting the model");
-    export_model(model, experiment, reader.manifest(), origin, request.out, work.on_progress());
+    export_model(*model, experiment, reader.manifest(), origin, request.out, work.on_progress());
   }
   std::printf("wrote %s\n", request.out.c_str());
 }

@@ -1,10 +1,22 @@
 #include "train/run_data.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 
+#include "comm/communicator.h"
+#include "experiment/spec/experiment_spec.h"
+#include "telemetry/progress.h"
 #include "telemetry/stopwatch.h"
 
 namespace sdp {
+namespace {
+
+void check_same_data(Communicator& comm, const std::string& what, const DataIdentity& identity) {
+  check_same_everywhere(comm, what, fmt::format("{} samples, hash {}", identity.samples, identity.hash));
+}
+
+}  // namespace
 
 std::unique_ptr<Dataset> open_split(const ExperimentSpec& spec, Split split, ProgressLine& line) {
   Work work(line, split == Split::kTrain ? "reading the training data" : "reading the test data");
@@ -28,6 +40,10 @@ RunData open_run_data(const ExperimentSpec& spec, Communicator& comm, ProgressLi
   if (error) std::rethrow_exception(error);
   comm.patient_barrier();
   data.open_s = stopwatch.seconds();
+  data.train_identity = data.train->identity();
+  data.test_identity = data.test->identity();
+  check_same_data(comm, "The training data", data.train_identity);
+  check_same_data(comm, "The test data", data.test_identity);
   return data;
 }
 

@@ -10,8 +10,8 @@ using nlohmann::json;
 
 namespace {
 
-const ManifestData kTraining = {.samples = 50, .hash = "aa"};
-const ManifestData kTest = {.samples = 10, .hash = "bb"};
+const DataIdentity kTraining = {.samples = 50, .hash = "aa"};
+const DataIdentity kTest = {.samples = 10, .hash = "bb"};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "data/data_identity.h"
 #include "experiment/step_origin.h"
 #include "spec/field.h"
 
@@ -30,38 +31,24 @@ struct ManifestFile {
   }
 };
 
-/// Identifies a data set (DataIdentity); empty if none was read.
-struct ManifestData {
-  int64_t samples = 0;
-  std::string hash;
-
-  bool operator==(const ManifestData&) const = default;
-
-  template <class Visitor>
-  static void fields(Visitor& field) {
-    field("samples", &ManifestData::samples);
-    field("hash", &ManifestData::hash);
-  }
-};
-
 struct Manifest {
   int64_t step = 0;                ///< steps of the run, including skipped ones
   int64_t updates = 0;             ///< optimizer updates: step - skipped_steps
   int64_t skipped_steps = 0;       ///< train.on_nonfinite: skip
   int64_t batch_norm_updates = 0;  ///< torchvision's num_batches_tracked
-  StepOrigin origin;
+  StepOrigin origin = {};
   int64_t metrics_lines = 0;  ///< lines of metrics.jsonl when this checkpoint was saved
-  ManifestData training_data;
-  ManifestData test_data;
+  DataIdentity training_data = {};
+  DataIdentity test_data = {};
   int64_t workers = 1;
   int64_t replicas = 1;
   int64_t processes = 1;
   int64_t threads = 0;  ///< per process; 0: an imported model
-  std::string plan_hash;
-  std::string libtorch_version;
-  std::string program_version;
+  std::string plan_hash = {};
+  std::string libtorch_version = {};
+  std::string program_version = {};
   /// The processes' files in rank order, then all others.
-  std::vector<ManifestFile> files;
+  std::vector<ManifestFile> files = {};
 
   bool operator==(const Manifest&) const = default;
 
