@@ -82,19 +82,6 @@ TEST_CASE("activation checkpointing computes the branches' forward pass twice") 
   CHECK(twice.backward_s == Approx(once.backward_s + 8 * branches / 1e6));
 }
 
-TEST_CASE("more samples take no less time") {
-  const DeviceProfile device = device_profile("h100", Precision::kBf16);
-  for (const std::string_view name : first_model_names()) {
-    const ModelSpec model = tiny_model(name);
-    const SubnetPlan plan = make_plan(layout_of(model, 8), SubnetworkSpec{}, 0);
-    StepCaptures captures({.model = model, .sequence_length = 8, .precision = Precision::kBf16}, plan);
-    ComputeTimes of(captures, device);
-    INFO(name);
-    for (const int64_t samples : {1, 8, 64})
-      CHECK(of.of(0, 2 * samples).total_s() >= of.of(0, samples).total_s());
-  }
-}
-
 TEST_CASE("workers of a process run one after another, and so do micro-batches") {
   const SubnetPlan plan = test::plan_of(4, 2, 1);
   ExperimentSpec spec;

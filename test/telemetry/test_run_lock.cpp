@@ -119,46 +119,6 @@ TEST_CASE("exactly one of several simultaneous starts gets the folder", "[run_lo
   }
 }
 
-TEST_CASE("processes take turns, and never two hold the lock at a time", "[run_lock]") {
-  const TempFolder folder;
-  const fs::path inside = folder / "inside";
-  // Each child repeats until it has locked the folder ten times; half of the time it leaves the lock behind.
-  const auto child = [&] {
-    for (int done = 0; done < 10;) {
-      try {
-        const pid_t owner = fork();
-        if (owner == 0) {
-          std::unique_ptr<RunLock> lock = acquire(folder, kSilent);
-          if (!fs::create_directory(inside)) _exit(2);  // another process owns the folder too
-          std::this_thread::sleep_for(milliseconds(1));
-          fs::remove(inside);
-          if (done % 2 == 0) _exit(0);
-          lock.reset();
-          _exit(0);
-        }
-        int status = 0;
-        waitpid(owner, &status, 0);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) ++done;
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return 2;
-      } catch (...) {
-        _exit(3);
-      }
-    }
-    return 0;
-  };
-  std::vector<pid_t> children;
-  for (int i = 0; i < 3; ++i) {
-    children.push_back(fork());
-    if (children.back() == 0) _exit(child());
-  }
-  for (const pid_t pid : children) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
-  }
-}
-
 TEST_CASE("the lock of a process that has ended is taken over at once", "[run_lock]") {
   const TempFolder folder;
   RunOwner owner = gone_process();
