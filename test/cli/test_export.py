@@ -73,20 +73,6 @@ def test_export_loads_into_torchvision(tmp_path, data, full_width):
     assert record["accuracy"] == pytest.approx((ours.argmax(1) == labels).double().mean().item())
 
 
-@pytest.mark.parametrize("mode", ["full", "streamed"])
-def test_eval_of_the_checkpoint_is_the_runs_own(tmp_path, data, mode):
-    run_dir = harness.train(
-        tmp_path, "run", data, 2, train={"max_steps": 6, "precision": "fp32"},
-        eval={"mode": mode, "batch_size": 7, "recalibrate_batches": 3, "branch_scale": "survival"},
-    )
-    record = harness.last_eval(run_dir)
-    again = json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)
-    for key in ("loss", "accuracy", "loss_uncorrected", "accuracy_uncorrected"):
-        assert again[key] == pytest.approx(record[key], abs=1e-5), key
-    assert record["loss"] != record["loss_uncorrected"]
-    assert len(record["subnetwork_accuracy"]) == 4
-
-
 def test_export_folds_the_branch_scale(tmp_path, data):
     """survival: the last BatchNorm of every branch is scaled by C; all other tensors are those of `none`."""
     run_dir = harness.train(
@@ -126,18 +112,6 @@ def test_the_page_loads_a_narrow_model(tmp_path, data):
     with torch.no_grad():
         expected = names["model"](images)
     assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
-
-
-def test_errors(tmp_path, full_width):
-    assert "no-such-run" in harness.run("export", "--run", tmp_path / "no-such-run", "--out", tmp_path / "x.safetensors", expect=2).stderr
-    mine = tmp_path / "mine.safetensors"
-    # Checked before any work: another file is never replaced.
-    mine.write_text("mine")
-    for out in (mine, mine / "x.safetensors", tmp_path):
-        refused = harness.run("export", "--run", full_width, "--out", out, expect=2)
-        assert str(out) in refused.stderr and "BatchNorm" not in refused.stdout
-    assert mine.read_text() == "mine"
-    assert export(full_width, tmp_path / "new" / "folder" / "x.safetensors").exists()
 
 
 def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
@@ -223,17 +197,6 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
         (run_dir / "metrics.jsonl").unlink()
         again = load_file(export(run_dir, tmp_path / "again.safetensors"))
         assert all(torch.allclose(again[name], state[name], atol=1e-10, rtol=0) for name in state)
-
-
-def test_imagenet_stem_is_torchvisions(tmp_path, data):
-    run_dir = harness.train(
-        tmp_path, "imagenet", data, 1, model={"width": 64, "stem": "imagenet", "image_size": 32},
-        train={"max_steps": 2, "precision": "fp32"}, eval={"recalibrate_batches": 0},
-    )
-    model = torchvision.models.resnet18(num_classes=10)
-    model.load_state_dict(load_file(export(run_dir, tmp_path / "model.safetensors")))
-    loss, _ = evaluate(model.eval(), *harness.read_cifar10(data, "test"))
-    assert harness.last_eval(run_dir)["loss"] == pytest.approx(loss, abs=1e-4)
 
 
 def test_recalibration_augments_as_training_does(tmp_path, data):
