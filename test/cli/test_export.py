@@ -73,20 +73,6 @@ def test_export_loads_into_torchvision(tmp_path, data, full_width):
     assert record["accuracy"] == pytest.approx((ours.argmax(1) == labels).double().mean().item())
 
 
-def test_export_folds_the_branch_scale(tmp_path, data):
-    """survival: the last BatchNorm of every branch is scaled by C; all other tensors are those of `none`."""
-    run_dir = harness.train(
-        tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"}, eval={"recalibrate_batches": 0}
-    )
-    exported = {}
-    for scale in ("none", "survival"):
-        overrides = "--set", f"eval.branch_scale={scale}"
-        exported[scale] = load_file(export(run_dir, tmp_path / f"{scale}.safetensors", *overrides))
-    for name, values in exported["none"].items():
-        factor = 0.5 if ".bn2.weight" in name or ".bn2.bias" in name else 1
-        assert torch.equal(exported["survival"][name], values * factor), name
-
-
 def export(run_dir, out, *more):
     harness.run("export", "--run", run_dir, "--out", out, *more)
     return out
@@ -140,36 +126,6 @@ def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
     assert len(list(kept.parent.glob("statistics-*"))) == 2, "other batches, another file"
     kept.write_bytes(original[:-8])
     assert loss() == estimated
-
-
-def test_batchnorm_statistics_are_averaged_over_the_owners(tmp_path, data):
-    run_dir = harness.train(
-        tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"}, eval={"recalibrate_batches": 0},
-    )
-    owners = harness.owners_of(run_dir)
-    saved = {}
-    for (buffer, worker, _), values in harness.checkpoint_buffers(run_dir, 3).items():
-        saved.setdefault(buffer, {})[worker] = values
-    exported = load_file(export(run_dir, tmp_path / "model.safetensors"))
-    assert len(saved) == 40
-    for name, by_worker in saved.items():
-        branch = next((b for b in owners if name.startswith(b + ".") and ".downsample." not in name), None)
-        assert sorted(by_worker) == (owners[branch] if branch else [0, 1, 2, 3]), name
-        mean = torch.stack(list(by_worker.values())).mean(0)
-        assert torch.allclose(exported[name], mean, atol=1e-6), name
-    statistics = saved["layer1.0.bn1.running_mean"]
-    assert len({tuple(values.tolist()) for values in statistics.values()}) == len(statistics), "each its own"
-
-
-def test_eval_takes_other_corrections_but_no_other_run(tmp_path, data):
-    run_dir = harness.train(tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"})
-    plain = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.recalibrate_batches=0").stdout)
-    scaled = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.branch_scale=survival").stdout)
-    assert "loss_uncorrected" not in plain
-    assert scaled["loss_uncorrected"] == plain["loss"] != scaled["loss"]
-    result = harness.run("export", "--run", run_dir, "--out", tmp_path / "x.safetensors", "--set", "subnetwork.coverage=1/4", expect=2)
-    assert "subnetwork.coverage" in result.stderr
-    assert len(scaled["subnetwork_accuracy"]) == 4
 
 
 @pytest.mark.parametrize("scale", ["survival", "auto"])
