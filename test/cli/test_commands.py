@@ -7,8 +7,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 import harness
 
 
@@ -96,23 +94,6 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
         shown += chunk
     assert process.wait(timeout=300) == 0
     assert b"\r" in shown and b"100%" in shown
-
-
-def test_budgets(tmp_path, data):
-    """flops: steps times the full model's FLOPs over a subnetwork's; coverage: steps times 1/C."""
-    sections = dict(model={"name": "mlp", "width": 8, "depth": 4, "hidden_width": 64},
-                    subnetwork={"coverage": "1/4"}, eval={"recalibrate_batches": 0}, optimizer={"lr": 1e-3})
-    steps = {}
-    for budget in ("epochs", "flops", "coverage"):
-        train = {"max_steps": None, "epochs": 2, "budget": budget, "precision": "fp32", "log_every_steps": 1000}
-        run_dir = harness.train(tmp_path, budget, data, 1, train=train, output={"trace": False}, **sections)
-        steps[budget] = harness.json_lines(run_dir / "metrics.jsonl")[-1]["step"]
-    plan = json.loads((tmp_path / "runs" / "flops" / "plan.json").read_text())
-    mean = sum(cost["flops_per_sample"] for cost in plan["per_worker"]) / 4
-    assert steps["epochs"] == round(2 * 200 / 16)
-    assert steps["coverage"] == 4 * steps["epochs"]
-    assert steps["flops"] == round(2 * 200 / 16 * plan["dense"]["flops_per_sample"] / mean)
-    assert steps["epochs"] < steps["flops"] < steps["coverage"]
 
 
 def test_warnings_for_settings_without_effect_and_for_the_plan_once(tmp_path, data):

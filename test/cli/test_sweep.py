@@ -230,12 +230,10 @@ ERRORS = {
     ),
     "processes": (SEEDS, ["--nproc", 3], ["point seed=0", "3"]),
     "no data": ({**SEEDS, "set": {"data.path": "nowhere"}}, [], ["point seed=0", "data.path", "nowhere"]),
-    "same name": ({"also": [{"label": "a b"}, {"label": "a-b"}]}, [], ["name a-b"]),
     "label of another method": (
         {"also": [{"label": "DDP, lr 1", "set": {"subnetwork.coverage": 1}}]}, [], ["point DDP-lr-1", "says DDP", "ZeRO-2"],
     ),
     "override of an axis": (SEEDS, ["--set", "seed=3"], ["--set seed=3", "the axis seed"]),
-    "unknown key": ({"grid": {"seeds": [0]}}, [], ["sweep.yaml:1:", "seeds: unknown key; did you mean 'seed'?"]),
 }
 
 

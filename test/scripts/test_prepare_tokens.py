@@ -394,6 +394,12 @@ def test_an_empty_folder_and_more_validation_than_text_are_refused(tmp_path, cap
 
 
 @pytest.mark.parametrize("text, tokens", [("60000", 60_000), ("1.5M", 1_500_000), ("1e6", 10**6), ("0.5k", 500), ("3b", 3 * 10**9)])
+def test_numbers_of_tokens(text, tokens):
+    for option in ("val_tokens", "shard_tokens"):
+        arguments = ["a.txt", "--out", "x", f"--{option.replace('_', '-')}", text]
+        assert getattr(prepare_tokens.parse(arguments), option) == tokens
+
+
 @pytest.mark.parametrize("text", ["", "k", "60kk", "1.5", "-1k", "1.2345k", "nan", "60 tokens"])
 def test_what_is_no_number_of_tokens(text, capsys):
     for option in ("--val-tokens", "--shard-tokens"):
