@@ -37,12 +37,6 @@ def test_bottlenecks_are_the_mask_oracle(tmp_path, data, construction, masking):
     )
 
 
-@pytest.mark.parametrize("optimizer,shard", [("sgd", False), ("adamw", True)])
-def test_full_coverage_is_data_parallelism(tmp_path, data, optimizer, shard):
-    optimizer = {**OPTIMIZERS[optimizer], "shard": shard}
-    train_and_compare(tmp_path, data, 2, subnetwork={"coverage": "1"}, optimizer=optimizer, train={"max_steps": 5})
-
-
 @pytest.mark.parametrize("construction,masking,shard", [("block", "backward", True), ("neuron", "forward", False)])
 def test_adamw_in_fp32_is_the_mask_oracle(tmp_path, data, construction, masking, shard):
     """Of width 16: in fp32, PyTorch's own narrower shortcuts may write beyond their buffers (oneDNN issue 6035). The first step

@@ -2,16 +2,13 @@
 
 import os
 import signal
-import time
 
 import numpy as np
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 import harness
-from test_resume import start
 
 SMALL = {
     "train": {"max_steps": 40, "precision": "fp32", "log_every_steps": 5},
@@ -76,14 +73,15 @@ def test_scalars_are_those_of_the_metrics(tmp_path, data):
 def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data):
     config = harness.write_config(tmp_path, "run", data, **SMALL)
     run_dir = tmp_path / "runs" / "run"
-    process = start(config, 2)
-    wait_for_metrics(run_dir, 25, process)
+    process = harness.start_run(config, "--nproc", 2, start_new_session=True)
+    metrics = run_dir / "metrics.jsonl"
+    harness.await_(lambda: metrics.exists() and '"step":25,' in metrics.read_text(), "metrics of step 25", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     before = {file: file.read_bytes() for file in event_files(run_dir)}
     assert max(step for step, _ in shown_scalars(run_dir)["train/loss"]) >= 25
 
-    resumed_at = int((run_dir / "latest").read_text().strip().removeprefix("step-"))
+    resumed_at = harness.saved_step(run_dir)
     harness.run("--config", config, "--nproc", 2, "--resume")
     assert len(event_files(run_dir)) == 2
     assert {file: file.read_bytes() for file in before} == before
@@ -97,14 +95,3 @@ def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data):
     # Nothing is left to train, so nothing is written.
     harness.run("--config", config, "--nproc", 1, "--resume")
     assert len(event_files(run_dir)) == 2
-
-
-def wait_for_metrics(run_dir, step, process):
-    deadline = time.time() + 120
-    while time.time() < deadline:
-        metrics = run_dir / "metrics.jsonl"
-        if metrics.exists() and f'"step":{step},' in metrics.read_text():
-            return
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.01)
-    pytest.fail(f"no metrics of step {step}")

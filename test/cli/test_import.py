@@ -143,23 +143,6 @@ def test_gpt2_without_its_head_is_loaded(tmp_path):
         assert (loaded(tokens[:4]).logits - net(tokens[:4]).logits).abs().max() < 1e-4
 
 
-def test_training_starts_from_the_imported_weights(tmp_path):
-    net = library(LLAMA)
-    save(net, tmp_path / "source.safetensors")
-    folder = write_tokens(tmp_path / "tokens")
-    spec = write_spec(tmp_path, folder, LLAMA, {"coverage": "1"})
-    import_from(tmp_path, spec, tmp_path / "source.safetensors")
-    harness.run("--config", spec, "--nproc", 2, "--resume")
-    run_dir = tmp_path / "runs" / "run"
-    tokens, labels = read_tokens(folder)
-    for (step, worker, _), samples in harness.trace_samples(run_dir).items():
-        index = torch.tensor(samples)
-        with torch.no_grad():
-            logits = net(tokens[index]).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[index].flatten()).item()
-        assert harness.trace_losses(run_dir)[step, worker, 0] == pytest.approx(loss, abs=1e-5)
-
-
 def masked_logits(net, owned, tokens):
     """The full model without the hidden units that are not in owned[branch]."""
     parameters = dict(net.named_parameters())

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import time
 
 import pytest
 
@@ -27,13 +25,6 @@ def final_values(run_dir):
     return {file.name: harness.sha256(file) for file in folder.glob("*.safetensors")}
 
 
-def start(config, processes, *more):
-    return harness.start(
-        "--config", config, "--nproc", processes, *more,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )
-
-
 def summary_of(run_dir):
     return json.loads((run_dir / "summary.json").read_text())
 
@@ -52,14 +43,7 @@ def check_times(run_dir, parts):
 
 
 def wait_for_checkpoint(run_dir, step, process):
-    deadline = time.time() + 120
-    while time.time() < deadline:
-        latest = run_dir / "latest"
-        if latest.exists() and int(latest.read_text().strip().removeprefix("step-")) >= step:
-            return
-        assert process.poll() is None, process.stdout.read()
-        time.sleep(0.02)
-    pytest.fail(f"no checkpoint at step {step}")
+    harness.await_(lambda: (harness.saved_step(run_dir) or 0) >= step, f"checkpoint of step {step}", process)
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +82,12 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
         whole = harness.train(tmp_path / "whole", "run", data, 2, **sections)
     config = harness.write_config(tmp_path, "run", data, **sections)
     run_dir = tmp_path / "runs" / "run"
-    process = start(config, 2)
+    process = harness.start_run(config, "--nproc", 2, start_new_session=True)
     wait_for_checkpoint(run_dir, 10, process)
     os.killpg(process.pid, signal.SIGKILL)  # the launcher; its processes end with it
     process.wait()
     last = sections["train"]["max_steps"]
-    assert (run_dir / "latest").read_text().strip() != f"step-{last:08d}", "the run was over before the kill"
+    assert harness.saved_step(run_dir) != last, "the run was over before the kill"
 
     assert "resuming at step" in harness.run("--config", config, "--nproc", 2, "--resume").stdout
     assert final_values(run_dir) == final_values(whole)

@@ -1,0 +1,275 @@
+"""Runs that are asked to stop, in every phase and whichever of their processes gets the signal, and runs whose processes hang: a run
+that goes on ends as if it had not been stopped. What the processes say to each other: test/comm.
+
+Phases are recognized from outside. One rank is suspended (SIGSTOP), so that the others wait for it where they are; then the signal
+is sent, and the rank is continued. SIGINT and SIGHUP, which a parent of the tests may ignore, are tested in test/comm."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import harness
+
+
+def by_hand(config, *ranks, world=2, per_node=2, port=None, env=None, more=lambda rank: []):
+    """Ranks with the variables that torchrun sets."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or harness.free_port()), "WORLD_SIZE": str(world),
+             "LOCAL_WORLD_SIZE": str(per_node)}
+    local = lambda rank: {"RANK": str(rank), "LOCAL_RANK": str(rank % per_node)}
+    return [harness.start_run(config, *more(rank), env=place | local(rank) | (env or {})) for rank in ranks]
+
+
+@contextlib.contextmanager
+def ending(*processes):
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def shared_object(folder, name, source, *options):
+    """Compiled, to be loaded into the program (LD_PRELOAD)."""
+    (folder / f"{name}.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", *options, "-o", folder / f"{name}.so", folder / f"{name}.c"], check=True)
+    return os.fspath(folder / f"{name}.so")
+
+
+STEPS = 40
+SECTIONS = {
+    # No logging interval ends within the run, so the stop cannot wait for one.
+    "train": {"max_steps": STEPS, "precision": "fp32", "log_every_steps": 100000},
+    # 200 images, 16 per step: an evaluation every 20 steps.
+    "eval": {"every_epochs": 1.6, "recalibrate_batches": 100},
+    "checkpoint": {"at_start": False, "every_steps": 30, "keep_last": 10},
+    "data": {"augment": ["crop", "flip"]},
+    "output": {"trace": True},
+}
+
+
+def rank_of(pid):
+    """None before the process has the variables of its rank, and after its end."""
+    try:
+        found = re.search(rb"\0RANK=(\d+)\0", b"\0" + Path(f"/proc/{pid}/environ").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return found and int(found[1])
+
+
+def ranks_of(launcher, world=2):
+    """Process ids of the launcher's ranks, in order."""
+
+    def found():
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        pids = {rank_of(pid): int(pid) for pid in children}
+        return set(pids) == set(range(world)) and [pids[rank] for rank in range(world)]
+
+    return harness.await_(found, "ranks", launcher)
+
+
+def traced_steps(run_dir):
+    path = run_dir / "trace.jsonl"
+    return path.read_text().count("\n") // 4 if path.exists() else 0  # one line per worker
+
+
+def evaluated(run_dir):
+    path = run_dir / "metrics.jsonl"
+    return [line["step"] for line in harness.json_lines(path) if line["kind"] == "eval"] if path.exists() else []
+
+
+def output_until(process, pattern):
+    """The process's output up to a match of the pattern, read while the process is still running."""
+    text = ""
+    os.set_blocking(process.stdout.fileno(), False)
+
+    def found():
+        nonlocal text
+        try:
+            text += os.read(process.stdout.fileno(), 1 << 16).decode()
+        except BlockingIOError:
+            pass
+        return re.search(pattern, text)
+
+    match = harness.await_(found, f"output {pattern}", process)
+    os.set_blocking(process.stdout.fileno(), True)
+    return match, text
+
+
+def stop_in_step(config, run_dir, step, signal_number, receiver):
+    """Starts or resumes the run. After `step` steps, and before the next one ends, sends a signal to the launcher, or to the
+    rank of this number. Rank 0, unless only the suspended rank has the signal, says at once which steps a second signal
+    would lose. Returns the process and its output."""
+    launcher = harness.start_run(config, "--nproc", 2, "--resume=if-any")
+    harness.await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
+    ranks = ranks_of(launcher)
+    os.kill(ranks[1], signal.SIGSTOP)  # the others wait for it in the next exchange
+    assert step not in evaluated(run_dir)
+    os.kill(launcher.pid if receiver == "launcher" else ranks[receiver], signal_number)
+    output = ""
+    if receiver == 1:
+        time.sleep(0.2)
+    else:
+        notice, output = output_until(launcher, r"since step (\d+)")
+        assert int(notice[1]) == (harness.saved_step(run_dir) or 0)
+    assert launcher.poll() is None
+    os.kill(ranks[1], signal.SIGCONT)
+    return launcher, output + launcher.communicate(timeout=300)[0]
+
+
+def final_hashes(run_dir):
+    folder = run_dir / "checkpoints" / f"step-{STEPS:08d}"
+    return {file.name: harness.sha256(file) for file in folder.glob("*.safetensors")}
+
+
+def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_path, data):
+    whole = harness.train(tmp_path, "whole", data, 2, **SECTIONS)
+    config = harness.write_config(tmp_path, "run", data, **SECTIONS)
+    run_dir = tmp_path / "runs" / "run"
+
+    # Start-up, while the program is being loaded.
+    launcher = harness.start_run(config, "--nproc", 2)
+    harness.await_(run_dir.is_dir, "run folder", launcher)
+    launcher.send_signal(signal.SIGUSR1)
+    output, _ = launcher.communicate(timeout=300)
+    assert launcher.returncode == 75 and "same command" in output, output
+    assert harness.saved_step(run_dir) is None
+
+    # Training. A rank is at most one step ahead here, because the trace is gathered in every step.
+    for step, signal_number, receiver in [(2, signal.SIGTERM, "launcher"), (7, signal.SIGUSR1, 1)]:
+        launcher, output = stop_in_step(config, run_dir, step, signal_number, receiver)
+        assert launcher.returncode == 75 and "--resume" in output, output
+        assert step <= harness.saved_step(run_dir) < 20
+        assert traced_steps(run_dir) == harness.saved_step(run_dir)
+        assert not (run_dir / "summary.json").exists()
+
+    # Evaluation: it is abandoned, the step is saved, and no further step is begun.
+    launcher, output = stop_in_step(config, run_dir, 20, signal.SIGUSR1, 0)
+    assert launcher.returncode == 75, output
+    assert harness.saved_step(run_dir) == 20 and evaluated(run_dir) == []
+    # Saving: the checkpoint is finished.
+    launcher, output = stop_in_step(config, run_dir, 30, signal.SIGTERM, 1)
+    assert launcher.returncode == 75, output
+    assert harness.saved_step(run_dir) in (30, 31) and evaluated(run_dir) == [20]
+
+    # The last evaluation: the trained weights are saved, and a resume only evaluates.
+    launcher, output = stop_in_step(config, run_dir, STEPS, signal.SIGTERM, "launcher")
+    assert launcher.returncode == 75, output
+    assert harness.saved_step(run_dir) == STEPS and evaluated(run_dir) == [20]
+    assert not (run_dir / "summary.json").exists()
+    harness.run("--config", config, "--nproc", 2, "--resume")
+    assert evaluated(run_dir) == [20, STEPS]
+    assert final_hashes(run_dir) == final_hashes(whole)
+    assert harness.trace_losses(run_dir) == harness.trace_losses(whole)
+    summaries = [harness.without_times(json.loads((folder / "summary.json").read_text())) for folder in (run_dir, whole)]
+    assert summaries[0] == summaries[1]
+
+
+HANGS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static int is_of_torch(const void* code) {
+  Dl_info info;
+  return dladdr(code, &info) && (strstr(info.dli_fname, "libtorch") || strstr(info.dli_fname, "libc10"));
+}
+static int is_time(void) {  // never for the launcher
+  return (getenv("RANK") || getenv("HANGS_ALONE")) && access(getenv("HANGS_WHEN"), F_OK) == 0;
+}
+void* _Znwm(size_t size) {  // operator new
+  while (getpid() == gettid() && is_time() && is_of_torch(__builtin_return_address(0))) usleep(10000);
+  void* result = malloc(size);
+  if (!result) abort();
+  return result;
+}
+"""
+
+
+def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(tmp_path, data):
+    """The main threads of these processes do not return from LibTorch, which allocates in every step: of a single process, of
+    both ranks of the launcher, and of rank 1 of two, which rank 0 waits for."""
+    mlp = {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2}
+    sections = {**SECTIONS, "model": mlp, "train": {**SECTIONS["train"], "max_steps": 100000000}, "optimizer": {"lr": 1e-6},
+                # Nothing but steps, however many a run does before the others have begun.
+                "checkpoint": {"at_start": False, "every_steps": 100000000}, "eval": {"every_epochs": 1e9}}
+    configs = {name: harness.write_config(tmp_path, name, data, **sections) for name in ("single", "launched", "apart")}
+    env = {"LD_PRELOAD": shared_object(tmp_path, "hangs", HANGS), "HANGS_WHEN": os.fspath(tmp_path / "now")}
+    port = harness.free_port()
+    first, second = [
+        by_hand(configs["apart"], rank, port=port, env=more)[0] for rank, more in enumerate([{}, env])
+    ]
+    runs = {
+        "single": harness.start_run(configs["single"], "--nproc", 1, env=env | {"HANGS_ALONE": "1"}),
+        "launched": harness.start_run(configs["launched"], "--nproc", 2, env=env),
+        "apart": first,
+    }
+    with ending(*runs.values(), second):
+        for name, process in runs.items():
+            harness.await_(lambda: traced_steps(tmp_path / "runs" / name) > 2, "step", process)
+        (tmp_path / "now").touch()
+
+        def said(name):
+            return (tmp_path / "runs" / name / "log.txt").read_text()
+
+        for name, process in runs.items():
+            line = harness.await_(lambda: re.search(r"step \d+ is running: 10 s.*", said(name)), "line of the step", process)[0]
+            assert name != "apart" or "reduce" in line or "gather" in line, line  # it waits for the other rank
+            process.send_signal(signal.SIGTERM)
+        time.sleep(2.5)
+        assert [process.poll() for process in [*runs.values(), second]] == [None] * 4
+        for process in runs.values():
+            process.send_signal(signal.SIGUSR1)
+        for (name, process), code in zip(runs.items(), [-signal.SIGUSR1, 4, -signal.SIGUSR1]):
+            output = process.communicate(timeout=60)[0]
+            assert process.returncode == code, (name, output)
+            assert "second signal" in output and re.search(r"step \d+ is running", output), (name, output)
+        # The rank that hangs sees that the other is gone.
+        assert second.wait(60) == 4
+
+
+def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
+    (rank,) = by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=harness.free_port())
+    harness.await_((tmp_path / "runs" / "run" / ".rendezvous").exists, "rank 0 that waits", rank)
+    rank.send_signal(signal.SIGUSR1)
+    output, _ = rank.communicate(timeout=300)
+    assert rank.returncode == 75, output
+
+
+def is_suspended(pid):
+    """Whether all threads of a process are suspended. In the file, the state follows the program's name in parentheses."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+
+def test_a_process_that_hangs_is_named_at_the_time_out(tmp_path, data):
+    sections = {**SECTIONS, "train": {**SECTIONS["train"], "max_steps": 100000, "collective_timeout_s": 8}}
+    ranks = by_hand(harness.write_config(tmp_path, "run", data, **sections), 0, 1)
+    with ending(ranks[1]):
+        harness.await_(lambda: harness.saved_step(tmp_path / "runs" / "run"), "checkpoint", ranks[0])
+        ranks[1].send_signal(signal.SIGSTOP)
+        harness.await_(lambda: is_suspended(ranks[1].pid), "suspended rank 1", ranks[0])
+        output, _ = ranks[0].communicate(timeout=300)
+        assert ranks[0].returncode == 4, output
+        assert "rank 1" in output and "not answer" in output
+        assert harness.saved_step(tmp_path / "runs" / "run") % 30 == 0
+
+
+def test_who_waits_for_others_says_so_at_once(tmp_path, data):
+    """Long before the time-out, which a run with variables of another program otherwise waits for in silence."""
+    variables = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+    waiting = harness.start_run(harness.write_config(tmp_path, "run", data, **SECTIONS), env=variables)
+    timer = threading.Timer(120, waiting.kill)
+    timer.start()
+    with ending(waiting):
+        said = next((line for line in waiting.stdout if "wait" in line), "")
+        assert waiting.poll() is None and str(tmp_path) in said  # those that share a folder meet in it
+        assert "OMPI_COMM_WORLD_RANK" in said and "OMPI_COMM_WORLD_SIZE" in said
+        timer.cancel()
