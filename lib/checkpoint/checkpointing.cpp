@@ -311,11 +311,15 @@ SavedFullModel::SavedFullModel(const SubnetPlan& plan, const CheckpointReader& r
     buffers_[plan.layout.buffers[b].name] = means[b];
 }
 
-at::Tensor SavedFullModel::read_parameter(int index) {
-  const ParameterLayout& parameter = plan_.layout.parameters[index];
-  return read_units(reader_, plan_, index, plan_.units_of(parameter),
-                    value_options(parameter, precision_, device_),
-                    values() == ModelValues::kAverage ? kAverageName : kValueKind);
+std::vector<at::Tensor> SavedFullModel::read_parameters(const std::vector<int>& indices) {
+  std::vector<at::Tensor> wholes;
+  for (const int index : indices) {
+    const ParameterLayout& parameter = plan_.layout.parameters[index];
+    wholes.push_back(read_units(reader_, plan_, index, plan_.units_of(parameter),
+                                value_options(parameter, precision_, device_),
+                                values() == ModelValues::kAverage ? kAverageName : kValueKind));
+  }
+  return wholes;
 }
 
 bool has_average(const Manifest& manifest, const ExperimentSpec& spec) {

@@ -100,7 +100,7 @@ class SavedFullModel : public FullModel {
                  at::Device device, ModelValues values = ModelValues::kCurrent);
 
  private:
-  at::Tensor read_parameter(int index) override;
+  std::vector<at::Tensor> read_parameters(const std::vector<int>& indices) override;
 
   const CheckpointReader& reader_;
   Precision precision_;

@@ -8,7 +8,6 @@
 
 #include "comm/communicator.h"
 #include "engine/engine.h"
-#include "eval/evaluation.h"
 #include "feed/feed.h"
 #include "plan/run_steps.h"
 #include "spec/error.h"
@@ -22,6 +21,8 @@
 #include "train/train_step.h"
 
 namespace sdp {
+
+struct EvaluatedModels;
 
 class Trainer {
  public:
@@ -70,7 +71,7 @@ class Trainer {
   /// Returns whether the evaluation finished; false if all processes left it because one was asked to stop.
   bool evaluate(int64_t done);
   bool evaluate_models(int64_t done);
-  void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
+  void add_subnetworks(EvaluatedModels& models);
   void save(int64_t done);
   void set_notices();
   ExitCode stop(int64_t done);
