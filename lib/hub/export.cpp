@@ -63,8 +63,9 @@ void correct(FullModel& model, const Experiment& experiment, std::optional<doubl
       connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
   const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
-  Evaluator evaluator(experiment, source, source, *comm, line, on_skipped, checkpoint);
-  if (const auto trial = evaluator.correct(model, branch_scale))
+  EvalTimes times;
+  if (const auto trial = correct({experiment, source, source, *comm, line, on_skipped, checkpoint}, model,
+                                 branch_scale, times))
     std::printf("%s\n", describe(*trial, model.branch_scale()).c_str());
 }
 
