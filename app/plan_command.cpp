@@ -89,7 +89,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const StepFigures planned{
       .peak = memory.maxima(cost, process, batch_size).peak,
       .library_workspace_bytes = device.library_workspace_bytes,
-      .step_ms = 1e3 * step_seconds(experiment.schedule, cost, process, batch_size, times).step_s()};
+      .step_ms = 1e3 * times.step(experiment.schedule, cost, process, batch_size).step_s()};
   return arguments.json ? measurement_json(measured, planned)
                         : describe_measurement(experiment, measured, planned);
 }

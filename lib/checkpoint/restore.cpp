@@ -126,11 +126,15 @@ class SavedFullModel : public FullModel {
   }
 
  private:
-  at::Tensor read_parameter(int index) override {
-    const ParameterLayout& parameter = plan_.layout.parameters[index];
-    return read_units(reader_, plan_, index, plan_.units_of(parameter),
-                      value_options(parameter, precision_, device_),
-                      values() == ModelValues::kAverage ? kAverageName : kValueKind);
+  std::vector<at::Tensor> read_parameters(const std::vector<int>& indices) override {
+    std::vector<at::Tensor> wholes;
+    for (const int index : indices) {
+      const ParameterLayout& parameter = plan_.layout.parameters[index];
+      wholes.push_back(read_units(reader_, plan_, index, plan_.units_of(parameter),
+                                  value_options(parameter, precision_, device_),
+                                  values() == ModelValues::kAverage ? kAverageName : kValueKind));
+    }
+    return wholes;
   }
 
   const CheckpointReader& reader_;

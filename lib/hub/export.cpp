@@ -63,8 +63,9 @@ void correct(FullModel& model, const Experiment& experiment, std::optional<doubl
       connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
   const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
-  Evaluator evaluator(experiment, source, source, *comm, line, on_skipped, checkpoint);
-  if (const auto trial = evaluator.correct(model, branch_scale))
+  EvalTimes times;
+  if (const auto trial = correct({experiment, source, source, *comm, line, on_skipped, checkpoint}, model,
+                                 branch_scale, times))
     std::printf("%s\n", describe(*trial, model.branch_scale()).c_str());
 }
 
@@ -78,10 +79,6 @@ void add_library_tensors(TensorFile& file, const Experiment& experiment, int64_t
 constexpr const char* kOwnKey = "sdp_train";
 constexpr const char* kWeightsKey = "weights";
 
-std::filesystem::path config_path(const std::filesystem::path& out) {
-  return out.parent_path() / "config.json";
-}
-
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
@@ -93,9 +90,9 @@ void check_config_may_be_written(const std::filesystem::path& out, const ExportO
     throw UsageError(fmt::format("--out {}: {} was not written by sdp-train. Export into another folder.",
                                  out.string(), file.string()));
   };
-  if (std::ifstream file(config_path(out)); file) {
+  if (std::ifstream file(config_beside(out)); file) {
     const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains(kOwnKey)) refuse(config_path(out));
+    if (!json.is_object() || !json.contains(kOwnKey)) refuse(config_beside(out));
   } else {
     std::vector<std::filesystem::path> others = origin.imported_files;
     if (origin.tokens.tokenizer) others.insert(others.end(), {kTokenizer, kTokenizerConfig});
@@ -124,10 +121,10 @@ void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens
 void write_files_beside(const std::filesystem::path& out, nlohmann::ordered_json config,
                         const ExportOrigin& origin) {
   config[kOwnKey][kWeightsKey] = out.filename().string();
-  write_file_atomically(config_path(out), json_text(config, 2) + "\n");
+  write_file_atomically(config_beside(out), json_text(config, 2) + "\n");
   write_tokenizer(out, origin.tokens);
   for (const std::filesystem::path& file : origin.imported_files)
-    if (const auto path = out.parent_path() / file.filename(); path != config_path(out))
+    if (const auto path = out.parent_path() / file.filename(); path != config_beside(out))
       write_file_atomically(path, read_text(file));
 }
 

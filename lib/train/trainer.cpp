@@ -48,7 +48,7 @@ class Trainer {
 
   /// Returns whether the evaluation finished; false if all processes left it because one was asked to stop.
   bool evaluate(int64_t done);
-  void evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record);
+  void add_subnetworks(EvaluatedModels& models);
   void save(int64_t done);
   void set_notices();
   ExitCode stop(int64_t done);
@@ -247,17 +247,19 @@ bool Trainer::evaluate(int64_t done) try {
   const auto on_skipped = [this](const std::string& message) { console_.report_skipped(message); };
   const std::filesystem::path checkpoint =
       saved_step_ == done ? CheckpointStore(folder_.dir).folder(done) : std::filesystem::path();
-  Evaluator evaluator(experiment_, *run_.train_source, *run_.test_source, comm_, console_.line(), on_skipped,
-                      checkpoint);
   LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
-  EvalRecord record = evaluator.evaluate(full_model);
+  EvaluatedModels models{.full = full_model};
+  if (engine_.has_average())
+    models.make_average = [this] {
+      return std::make_unique<LiveFullModel>(experiment_.plan, experiment_.schedule, engine_, comm_,
+                                             ModelValues::kAverage);
+    };
+  if (final) add_subnetworks(models);
+  EvalRecord record = sdp::evaluate(
+      {experiment_, *run_.train_source, *run_.test_source, comm_, console_.line(), on_skipped, checkpoint},
+      models);
   record.step = done;
   record.measure = measure_;
-  if (engine_.has_average()) {
-    LiveFullModel average(experiment_.plan, experiment_.schedule, engine_, comm_, ModelValues::kAverage);
-    evaluator.add_average(record, average);
-  }
-  if (final) evaluate_subnetworks(evaluator, record);
   if (metrics_) {
     append(record);
     console_.tell(describe(record));
@@ -281,17 +283,16 @@ bool Trainer::is_best(const EvalRecord& record) {
   return !comm_.all_gather_strings(is_best ? "best" : "").front().empty();
 }
 
-/// Evaluates every worker's subnetwork (replica 0) on the process that runs it.
-void Trainer::evaluate_subnetworks(Evaluator& evaluator, EvalRecord& record) {
-  std::vector<int> workers;
-  std::vector<Model*> models;
+/// Every worker's subnetwork (replica 0), on the process that runs it.
+void Trainer::add_subnetworks(EvaluatedModels& models) {
+  std::vector<Model*> subnetworks;
   for (size_t s = 0; s < engine_.store().slots().size(); ++s) {
     const Slot slot = engine_.store().slots()[s];
     if (slot.replica > 0) continue;
-    workers.push_back(slot.worker);
-    models.push_back(train_step_.models()[s].get());
+    models.workers.push_back(slot.worker);
+    subnetworks.push_back(train_step_.models()[s].get());
   }
-  evaluator.add_subnetworks(record, workers, [&](size_t i) -> Model& { return *models[i]; });
+  models.subnetwork = [subnetworks](size_t i) -> Model& { return *subnetworks[i]; };
 }
 
 /// Another host must not find the lock silent while this run trains. Stops as after a signal.

@@ -381,25 +381,19 @@ TEST_CASE(
 
 TEST_CASE("a long value is reported by its beginning and its length") {
   const std::string value(100'000, 'v');
-  for (const std::string& text : {"optimizer: {lr: " + value + "}", "optimizer: {lr: \"" + value + "\"}",
-                                  "model: {name: " + value + "}", "subnetwork: {coverage: " + value + "}",
-                                  value + ": 1", "optimizer: {" + value + ": 1}",
-                                  "train: {max_steps: [" + value + "]}", "data: {path: " + value + "}"}) {
+  for (const std::string& text :
+       {"optimizer: {lr: " + value + "}", "optimizer: {lr: \"" + value + "\"}",
+        "model: {name: " + value + "}", "subnetwork: {coverage: " + value + "}", value + ": 1",
+        "optimizer: {" + value + ": 1}", "train: {max_steps: [" + value + "]}",
+        "output: {dir: {" + value + ": 1}}"}) {
     CAPTURE(text.substr(0, 40));
-    const std::string error = spec_error("name: test\ndata: {path: .}\n" + text + "\n");
+    const std::string error = spec_error(spec_with(text + "\n"));
     CHECK(error != "no error");
     CHECK(error.size() < 1200);
   }
-  CHECK(spec_error("data: {path: .}\nname: " + value).size() < 1200);
   for (const std::string& key :
-       {std::string("optimizer.lr"), value, value + ".a", std::string(100'000, '.')}) {
-    std::string dotted = key;
-    CHECK(spec_error(spec_with(""), {dotted + "=" + value}).size() < 1200);
-  }
-  std::string deep = "a";
-  for (int i = 0; i < 50'000; ++i)
-    deep += ".a";
-  CHECK(contains(spec_error(spec_with(""), {deep + "=1"}), "expected key=value"));
+       {std::string("optimizer.lr"), std::string("name"), value, value + ".a", std::string(100'000, '.')})
+    CHECK(spec_error(spec_with(""), {key + "=" + value}).size() < 1200);
 }
 
 }  // namespace

@@ -1,87 +1,24 @@
-// Owner sets of groups, against all assignments of small problems and plain loops over all workers, stages
-// and blocks.
+// Owner sets of groups and of slices.
 
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <functional>
-#include <limits>
-#include <map>
-#include <set>
 #include <stdexcept>
-#include <string>
 
-#include "capture/layouts.h"
+#include "assignment_problems.h"
 #include "catch.h"
 #include "subnet/assignment.h"
-#include "subnet/depth.h"
-#include "subnet/plan.h"
 #include "subnet/random_bits.h"
 
 namespace sdp {
 namespace {
 
-AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t seed) {
-  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = seed};
-  RandomBits random(seed);
-  for (int i = 0; i < groups; ++i) {
-    problem.flops.push_back(1 + random.below(1000));
-    problem.bytes.push_back(1 + random.below(1000));
-  }
-  return problem;
-}
-
-/// `branches` of `slices` slices each; every other branch is three times as heavy.
-AssignmentProblem sliced(int workers, int owners, int branches, int slices, std::vector<int>& family) {
-  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = 5};
-  family.clear();
-  for (int branch = 0; branch < branches; ++branch) {
-    for (int slice = 0; slice < slices; ++slice) {
-      problem.flops.push_back(branch % 2 == 0 ? 1 : 3);
-      problem.bytes.push_back(1);
-      family.push_back(branch);
-    }
-  }
-  return problem;
-}
-
-/// All groups in one stage, gaps of any length accepted: only the numbers of groups are to be even.
-GroupDepth one_stage(const AssignmentProblem& problem) {
-  const std::vector<int> zeros(problem.flops.size(), 0);
-  return {zeros, zeros, /*longest_gap=*/1};
-}
-
-/// Calls `visit` with every assignment of the groups.
-void for_all_assignments(int workers, int owners, size_t groups,
-                         const std::function<void(const Owners&)>& visit) {
-  Owners sets;
-  for (int bits = 0; bits < 1 << workers; ++bits) {
-    std::vector<int> set;
-    for (int worker = 0; worker < workers; ++worker)
-      if (bits >> worker & 1) set.push_back(worker);
-    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
-  }
-  Owners chosen(groups);
-  const std::function<void(size_t)> choose = [&](size_t group) {
-    if (group == groups) return visit(chosen);
-    for (const std::vector<int>& set : sets) {
-      chosen[group] = set;
-      choose(group + 1);
-    }
-  };
-  choose(0);
-}
-
-void check_owner_sets(const AssignmentProblem& problem, const Owners& owners) {
-  REQUIRE(owners.size() == problem.flops.size());
-  for (const std::vector<int>& set : owners) {
-    REQUIRE(set.size() == static_cast<size_t>(problem.owners));
-    CHECK(std::is_sorted(set.begin(), set.end()));
-    CHECK(std::adjacent_find(set.begin(), set.end()) == set.end());
-    CHECK(set.front() >= 0);
-    CHECK(set.back() < problem.workers);
-  }
-}
+using test::check_owner_sets;
+using test::group_counts;
+using test::one_stage;
+using test::random_problem;
+using test::sliced;
+using test::spread;
 
 /// Whether `balance` is no worse than `other` in the order of assign_balanced, without tolerance for bytes.
 bool not_worse(const Balance& balance, const Balance& other) {
@@ -92,64 +29,6 @@ bool not_worse(const Balance& balance, const Balance& other) {
   if (balance.bytes_max_over_mean > other.bytes_max_over_mean + kRounding) return false;
   if (balance.bytes_max_over_mean < other.bytes_max_over_mean - kRounding) return true;
   return balance.lambda2_by_unit <= other.lambda2_by_unit + kRounding;
-}
-
-/// The number of the groups [begin, end) that each worker owns.
-std::vector<int> group_counts(const Owners& owners, size_t begin, size_t end, int workers) {
-  std::vector<int> count(workers, 0);
-  for (size_t group = begin; group < end; ++group)
-    for (int worker : owners[group])
-      ++count[worker];
-  return count;
-}
-
-/// Largest minus smallest.
-int spread(const std::vector<int>& counts) {
-  const auto [smallest, largest] = std::minmax_element(counts.begin(), counts.end());
-  return *largest - *smallest;
-}
-
-int spread(const Owners& owners, int workers) {
-  return spread(group_counts(owners, 0, owners.size(), workers));
-}
-
-bool has(const std::vector<int>& owners, int worker) {
-  return std::find(owners.begin(), owners.end(), worker) != owners.end();
-}
-
-/// Numbers of the worker's groups by stage.
-std::map<int, int> share_of(int worker, const std::vector<int>& stage, const Owners& owners) {
-  std::map<int, int> share;
-  for (size_t group = 0; group < owners.size(); ++group)
-    share[stage[group]] += has(owners[group], worker) ? 1 : 0;
-  return share;
-}
-
-/// Lengths of the runs of blocks without a group of the worker.
-std::vector<int> gaps_of(int worker, const std::vector<int>& block, const Owners& owners) {
-  std::set<int> present;
-  for (size_t group = 0; group < owners.size(); ++group)
-    if (has(owners[group], worker)) present.insert(block[group]);
-  std::vector<int> gaps = {0};
-  for (int b = 0; b <= block.back(); ++b) {
-    if (present.count(b) == 0)
-      ++gaps.back();
-    else
-      gaps.push_back(0);
-  }
-  return gaps;
-}
-
-/// Squared shares, which are smallest if they are even, and blocks by which gaps are too long.
-int64_t plain_shortfall(const GroupDepth& depth, const Owners& owners, int workers) {
-  int64_t result = 0;
-  for (int worker = 0; worker < workers; ++worker) {
-    for (const auto& [s, share] : share_of(worker, depth.stage, owners))
-      result += share * share;
-    for (int gap : gaps_of(worker, depth.block, owners))
-      result += std::max(0, gap - depth.longest_gap);
-  }
-  return result;
 }
 
 /// ResNet-18 for CIFAR: its eight residual branches (two 3x3 convolutions and their norms each), eight
@@ -256,77 +135,6 @@ TEST_CASE("equal groups: even loads, and the lambda2 of the known designs") {
   CHECK(found(equal(4, 2, 6)).lambda2_by_unit == Approx(1.0 / 3).epsilon(1e-9));   // all pairs
 }
 
-/// The lowest shortfall, then FLOPs within their tolerance, then bytes, then lambda2 of all assignments.
-enum class Compared { kFlops, kBytes, kLambda2 };
-
-void check_best_of_all(const AssignmentProblem& problem, Compared compared) {
-  constexpr double kRounding = 1e-9;
-  const auto shortfall_of = [&](const Owners& owners) {
-    return problem.depth.stage.empty() ? 0 : plain_shortfall(problem.depth, owners, problem.workers);
-  };
-  int64_t best = std::numeric_limits<int64_t>::max();
-  std::vector<Balance> all;
-  for_all_assignments(problem.workers, problem.owners, problem.flops.size(), [&](const Owners& owners) {
-    const int64_t shortfall = shortfall_of(owners);
-    if (shortfall > best) return;
-    if (shortfall < best) all.clear();
-    best = shortfall;
-    all.push_back(balance_of(problem, owners));
-  });
-  const auto keep_up_to = [&](double Balance::*figure, double factor) {
-    double least = std::numeric_limits<double>::max();
-    for (const Balance& balance : all)
-      least = std::min(least, balance.*figure);
-    std::erase_if(all, [&](const Balance& b) { return b.*figure > factor * least + kRounding; });
-    return factor * least;
-  };
-  const Owners owners = assign_balanced(problem);
-  check_owner_sets(problem, owners);
-  CHECK(assign_balanced(problem) == owners);
-  CHECK(shortfall_of(owners) == best);
-  const Balance found = balance_of(problem, owners);
-  CHECK(found.flops_max_over_mean <= keep_up_to(&Balance::flops_max_over_mean, 1.05) + kRounding);
-  if (compared == Compared::kFlops) return;
-  CHECK(found.bytes_max_over_mean <= keep_up_to(&Balance::bytes_max_over_mean, 1) + kRounding);
-  if (compared == Compared::kBytes) return;
-  CHECK(found.lambda2_by_unit <= keep_up_to(&Balance::lambda2_by_unit, 1) + kRounding);
-}
-
-TEST_CASE("few groups: the best of all assignments, found by exhaustive search") {
-  struct Whole {
-    int workers, owners;
-    GroupDepth depth;
-  };
-  const std::vector<Whole> whole = {
-      {3, 1, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 4}}, {3, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 2}},
-      {4, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 1}}, {4, 1, {{0, 0, 1, 1, 2}, {0, 1, 2, 3, 4}, 2}},
-      {4, 2, {{0, 0, 0, 0, 0}, {0, 0, 1, 1, 2}, 1}}, {4, 3, {{0, 1, 1, 2, 2}, {0, 1, 2, 3, 4}, 1}},
-      {5, 2, {{0, 0, 1, 1}, {0, 1, 2, 3}, 2}},       {5, 1, {{0, 0, 0, 0, 0}, {0, 1, 2, 3, 4}, 3}}};
-  for (const auto& [workers, owners, depth] : whole) {
-    INFO("whole, p " << owners << " of " << workers << ", gaps of " << depth.longest_gap);
-    AssignmentProblem problem = random_problem(workers, owners, static_cast<int>(depth.stage.size()), 7);
-    problem.depth = depth;
-    check_best_of_all(problem, Compared::kFlops);
-  }
-  const auto without_tolerance = [](int n, int p, int groups, uint64_t seed) {
-    AssignmentProblem problem = random_problem(n, p, groups, seed);
-    problem.bytes_tolerance = problem.bytes_for_mixing = 0;
-    return problem;
-  };
-  for (uint64_t seed = 0; seed < 3; ++seed) {
-    INFO("unequal, seed " << seed);
-    check_best_of_all(without_tolerance(4, 2, 5, seed), Compared::kBytes);
-  }
-  for (const auto& [n, p, groups] :
-       {std::tuple{4, 2, 4}, {4, 1, 4}, {4, 3, 4}, {4, 3, 3}, {4, 2, 3}, {3, 1, 4}, {3, 2, 4}, {2, 1, 3}})
-    for (uint64_t seed = 0; seed < 2; ++seed) {
-      INFO("equal numbers, n " << n << ", p " << p << ", groups " << groups << ", seed " << seed);
-      AssignmentProblem problem = without_tolerance(n, p, groups, seed);
-      problem.depth = one_stage(problem);
-      check_best_of_all(problem, Compared::kLambda2);
-    }
-}
-
 TEST_CASE(
     "ResNet-18's eight blocks: no figure is above the reference; lowest memory in lexicographic order") {
   for (const Reference& reference : kResNet18) {
@@ -358,8 +166,6 @@ TEST_CASE("balance matches a computation by hand") {
   CHECK(balance.flops_max_over_mean == Approx(4.0 / 3));
   CHECK(balance.bytes_max_over_mean == Approx(1));
   CHECK(balance.lambda2_by_unit == Approx(1));
-  CHECK(balance.lambda2_by_bytes == Approx(1));
-  CHECK(balance.lambda2_by_flops == Approx(1.0 / 3));
 }
 
 TEST_CASE("64 workers and 1,000 units within a second") {
@@ -448,75 +254,6 @@ TEST_CASE("no group, no load, everything owned, impossible problems") {
   CHECK_THROWS_AS(assign_random({.workers = 2, .owners = 1, .flops = {1}, .bytes = {}}), std::logic_error);
   CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = 1, .flops = {NAN}, .bytes = {1}}),
                   std::logic_error);
-}
-
-TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
-  RandomBits random(3);
-  for (int trial = 0; trial < 40; ++trial) {
-    const int n = 2 + random.below(6);
-    const int p = 1 + random.below(n - 1);
-    GroupDepth depth{{0}, {0}, 1 + random.below(3)};
-    while (depth.stage.size() < 9) {
-      depth.stage.push_back(depth.stage.back() + (random.below(3) == 0 ? 1 : 0));
-      depth.block.push_back(depth.block.back() + random.below(2));
-    }
-    Owners owners = assign_random(random_problem(n, p, 9, random.next()));
-    Wholeness wholeness(depth, n, owners);
-    const int64_t least = plain_shortfall(depth, owners, n) - wholeness.shortfall();
-    for (int change = 0; change < 20; ++change) {
-      const int group = random.below(9);
-      const int out = owners[group][random.below(p)];
-      const int in = random.below(n);
-      if (has(owners[group], in)) continue;
-      std::replace(owners[group].begin(), owners[group].end(), out, in);
-      wholeness.remove(group, out);
-      wholeness.add(group, in);
-      CHECK(wholeness.shortfall() == plain_shortfall(depth, owners, n) - least);
-      CHECK(wholeness.in_stage_of(group, in) == share_of(in, depth.stage, owners)[depth.stage[group]]);
-    }
-  }
-}
-
-TEST_CASE("every worker has an even share of each stage of every model, and no long run of absent blocks") {
-  // Blocks of the stages, as torchvision and transformers have them.
-  const std::map<std::string, std::vector<int>> models = {
-      {"resnet18", {2, 2, 2, 2}}, {"resnet50", {3, 4, 6, 3}}, {"swin_t", {2, 2, 6, 2}}, {"llama_134m", {12}}};
-  for (const auto& [name, blocks_of_stages] : models) {
-    std::vector<int> stage_of_block;
-    for (size_t stage = 0; stage < blocks_of_stages.size(); ++stage)
-      stage_of_block.insert(stage_of_block.end(), blocks_of_stages[stage], static_cast<int>(stage));
-    const ModelLayout layout = layout_of(model_named(name), /*sequence_length=*/64);
-    for (const auto& [n, p] : {std::pair{8, 2}, {8, 3}, {3, 2}, {64, 24}}) {
-      INFO(name << ", p " << p << " of " << n);
-      SubnetworkSpec spec;
-      spec.workers = n;
-      spec.coverage.text = std::to_string(p) + "/" + std::to_string(n);
-      const SubnetPlan plan = make_plan(layout, spec, 0);
-      Owners of_block(stage_of_block.size());
-      for (const Unit& unit : plan.units)
-        of_block[layout.branches[unit.branch].block] = unit.owners.members();
-      std::vector<int> block(of_block.size());
-      for (size_t b = 0; b < block.size(); ++b)
-        block[b] = static_cast<int>(b);
-      for (int stage = 0; stage <= stage_of_block.back(); ++stage) {
-        std::vector<int> shares;
-        for (int worker = 0; worker < n; ++worker)
-          shares.push_back(share_of(worker, stage_of_block, of_block)[stage]);
-        CHECK(spread(shares) <= 1);
-      }
-      for (int worker = 0; worker < n; ++worker) {
-        const WorkerDepth depth = depth_of(plan, worker);
-        const std::vector<int> gaps = gaps_of(worker, block, of_block);
-        CHECK(depth.longest_gap_blocks == *std::max_element(gaps.begin(), gaps.end()));
-        CHECK(depth.longest_gap_blocks <= (n + p - 1) / p + 1);
-        const int branches_of_block = static_cast<int>(layout.branches.size() / block.size());
-        for (const auto& [stage, share] : share_of(worker, stage_of_block, of_block)) {
-          CHECK(depth.branches_by_stage.at(stage) == share * branches_of_block);
-          if (blocks_of_stages[stage] * p >= n) CHECK(share > 0);
-        }
-      }
-    }
-  }
 }
 
 }  // namespace sdp

@@ -32,7 +32,8 @@ std::vector<int64_t> traffic_by_pairs(const Schedule& schedule) {
       for (int from = 0; from < processes; ++from)
         for (int to = 0; to < processes; ++to)
           traffic[from * processes + to] +=
-              Exchange(schedule, bucket, kind).elements(from, to) * bytes_of(schedule.buckets[bucket].type);
+              test::message_elements(Exchange(schedule, bucket, kind), from, to) *
+              bytes_of(schedule.buckets[bucket].type);
   return traffic;
 }
 

@@ -77,50 +77,6 @@ TEST_CASE("equal_units in neuron construction: equal in each branch; matches bal
   CHECK(plan_hash(make_plan(blocks, spec, 0)) == plan_hash(make_plan(blocks, balanced, 0)));
 }
 
-SubnetPlan neuron_plan(const ModelLayout& layout, int64_t workers, const std::string& coverage,
-                       std::optional<int64_t> slices = std::nullopt, UnitKind unit = UnitKind::kBlock) {
-  SubnetworkSpec spec = subnetwork(workers, coverage);
-  spec.construction = Construction::kNeuron;
-  spec.slices_per_branch = slices;
-  spec.unit = unit;
-  return make_plan(layout, spec, 0);
-}
-
-TEST_CASE("slices are even multiples of 8 where the width allows") {
-  const auto widths = [](const SubnetPlan& plan, int branch) {
-    std::vector<int64_t> result;
-    for (const Unit& unit : plan.units)
-      if (unit.branch == branch) result.push_back(unit.end - unit.begin);
-    return result;
-  };
-  const SubnetPlan wide = neuron_plan(layout_of(resnet(64)), 8, "4/8");
-  CHECK(widths(wide, 0) == std::vector<int64_t>(8, 8));
-  CHECK(widths(wide, 7) == std::vector<int64_t>(8, 64));
-  const SubnetPlan three = neuron_plan(layout_of(resnet(64)), 3, "2/3");
-  CHECK(widths(three, 0) == std::vector<int64_t>{16, 24, 24});
-  const SubnetPlan narrow = neuron_plan(layout_of(resnet(4)), 8, "4/8");
-  CHECK(widths(narrow, 0) == std::vector<int64_t>(4, 1));  // fewer hidden units than workers
-  CHECK(widths(neuron_plan(layout_of(resnet(64)), 4, "2/4", 16), 0) == std::vector<int64_t>(16, 4));
-  CHECK_THROWS_WITH(
-      neuron_plan(layout_of(resnet(64)), 4, "2/4", 65),
-      Catch::Matchers::Contains("subnetwork.slices_per_branch: found 65, but the hidden width of "
-                                "layer1.0 is 64"));
-}
-
-TEST_CASE("a worker's FLOPs are those of the shared part and its branches") {
-  const SubnetPlan plan = make_plan(layout_of(resnet(16)), subnetwork(4, "1/4", Assignment::kWindow), 0);
-  double units = 0;
-  for (int unit = 0; unit < 8; ++unit)
-    units += plan.unit_flops(unit).training();
-  const double shared = plan.layout.shared_flops.training();
-  CHECK(plan.dense_flops() == Approx(shared + units));
-  double workers = 0;
-  for (int worker = 0; worker < 4; ++worker)
-    workers += plan.worker_flops(worker);
-  CHECK(workers == Approx(4 * shared + units));
-  CHECK(flops_share(plan) == Approx((4 * shared + units) / 4 / (shared + units)));
-}
-
 TEST_CASE("in neuron construction every worker computes the layers that are not sliced") {
   const ModelLayout sliced = layout_of(resnet(16));
   ModelLayout layout = sliced;

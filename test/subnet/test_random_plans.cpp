@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
+#include "small_plans.h"
 #include "subnet/exchange.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
@@ -234,7 +235,7 @@ bool messages_agree(const SubnetPlan& plan, const Schedule& schedule, int bucket
   if (from == to) gradients = shares_of_held = shares_of_others = 0;
   const bool shard = schedule.options.shard;
   const auto elements = [&](ExchangeKind kind) {
-    return Exchange(schedule, bucket, kind).elements(from, to);
+    return test::message_elements(Exchange(schedule, bucket, kind), from, to);
   };
   return elements(ExchangeKind::kReduceGradients) == gradients &&
          elements(ExchangeKind::kGatherGradients) == (shard ? 0 : shares_of_held) &&
@@ -248,8 +249,8 @@ bool sums_agree(const Schedule& schedule, int bucket, int process) {
     const Exchange exchange(schedule, bucket, kind);
     Volume expected;
     for (int other = 0; other < schedule.placement.processes; ++other) {
-      expected.sent += exchange.elements(process, other);
-      expected.received += exchange.elements(other, process);
+      expected.sent += test::message_elements(exchange, process, other);
+      expected.received += test::message_elements(exchange, other, process);
     }
     if (found.of(kind).sent != expected.sent || found.of(kind).received != expected.received) return false;
   }

@@ -16,9 +16,6 @@
 
 namespace sdp {
 
-/// Before version 5, weights of convolutions were stored in row-major order.
-inline constexpr int kManifestVersion = 5;
-
 struct ManifestFile {
   std::string name;  ///< within the checkpoint's folder
   int64_t bytes = 0;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kPadding = 4;
 
-bool contains(std::span<const Augmentation> steps, Augmentation step) {
+bool has_step(std::span<const Augmentation> steps, Augmentation step) {
   return std::find(steps.begin(), steps.end(), step) != steps.end();
 }
 
@@ -21,12 +21,12 @@ bool contains(std::span<const Augmentation> steps, Augmentation step) {
 CropFlip draw_crop_flip(std::span<const Augmentation> steps, uint64_t seed, int64_t position) {
   const auto stream = static_cast<uint64_t>(position);
   CropFlip choice;
-  if (contains(steps, Augmentation::kCrop)) {
+  if (has_step(steps, Augmentation::kCrop)) {
     CounterRandom random(seed, RandomPurpose::kCrop, stream);
     choice.shift_y = static_cast<int64_t>(random.below(2 * kPadding + 1)) - kPadding;
     choice.shift_x = static_cast<int64_t>(random.below(2 * kPadding + 1)) - kPadding;
   }
-  if (contains(steps, Augmentation::kFlip))
+  if (has_step(steps, Augmentation::kFlip))
     choice.flip = CounterRandom(seed, RandomPurpose::kFlip, stream).below(2) == 1;
   return choice;
 }
