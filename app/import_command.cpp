@@ -11,10 +11,10 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/checkpointing.h"
 #include "checkpoint/files/digest.h"
 #include "checkpoint/files/safetensors.h"
 #include "checkpoint/files/store.h"
+#include "checkpoint/save.h"
 #include "commands.h"
 #include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "comm/ranks.h"
 #include "commands.h"
@@ -30,11 +30,12 @@
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "subnet/plan.h"
+#include "telemetry/progress.h"
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
+#include "train/run_data.h"
 #include "train/run_rank.h"
-#include "train/run_start.h"
 
 namespace sdp {
 namespace {
@@ -47,13 +48,12 @@ ordered_json read_input() {
   return ordered_json::parse(text);
 }
 
-/// Progress of the run in a folder, and who works on it.
-ordered_json state_of(const RunFolder& folder, LockWatch& lock) {
-  // Lock first: a run that ends between the two is then seen as done.
-  const bool is_free = lock.look() == LockWatch::State::kFree;
+/// Progress of the run in a folder, and who works on it. `lock`: read before, so that a run that ends between
+/// the two is seen as done.
+ordered_json state_of(const RunFolder& folder, const LockChain& lock) {
   ordered_json state = {{"stage", "to do"}, {"step", 0}};
-  if (!is_free) {
-    const std::optional<RunOwner>& owner = lock.chain().owner;
+  if (lock.state() != LockState::kFree) {
+    const std::optional<RunOwner>& owner = lock.owner;
     state["owner"] = {{"text", owner ? describe(*owner) : "its lock file names no owner"},
                       {"host", owner ? owner->host : "?"},
                       {"is_on_this_machine", owner && owner->machine == machine_id()}};
@@ -118,8 +118,7 @@ class PointChecker {
     spec.output.dir = (fs::path(spec.output.dir) / arguments_.sweep).string();
     const RunFolder folder = run_folder_of(spec);
     check_run_files(folder, /*to_write=*/true);
-    LockWatch lock(folder.dir);
-    result["state"] = state_of(folder, lock);
+    result["state"] = state_of(folder, read_lock(folder.dir));
     const std::string stage = result["state"]["stage"];
     result["changes"] = stage == "to do" ? ordered_json::array() : changes_of(folder, spec);
     if (stage == "done" || result["state"].contains("owner")) {
@@ -215,14 +214,14 @@ class PointChecker {
 constexpr std::chrono::seconds kLookEvery{2};
 
 ordered_json look(const ordered_json& folders, bool wait) {
-  std::vector<LockWatch> locks;
-  for (const std::string folder : folders)
-    locks.emplace_back(folder);
+  std::vector<LockChain> locks(folders.size());
   for (;; std::this_thread::sleep_for(kLookEvery)) {
     ordered_json states = ordered_json::array();
     bool is_settled = false;
     for (size_t i = 0; i < locks.size(); ++i) {
-      states.push_back(state_of(RunFolder{folders[i].get<std::string>()}, locks[i]));
+      const RunFolder folder{folders[i].get<std::string>()};
+      locks[i] = read_lock(folder.dir, locks[i]);
+      states.push_back(state_of(folder, locks[i]));
       is_settled = is_settled || states.back()["stage"] == "done" || !states.back().contains("owner");
     }
     if (is_settled || !wait) return states;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "commands.h"
 #include "device/device.h"
@@ -87,7 +88,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const StepFigures planned{
       .peak = memory.maxima(cost, process, batch_size).peak,
       .library_workspace_bytes = device.library_workspace_bytes,
-      .step_ms = 1e3 * step_seconds(experiment.schedule, cost, process, batch_size, times).step_s()};
+      .step_ms = 1e3 * times.step(experiment.schedule, cost, process, batch_size).step_s()};
   return arguments.json ? measurement_json(measured, planned)
                         : describe_measurement(experiment, measured, planned);
 }
@@ -160,7 +161,7 @@ int plan_command(const PlanArguments& arguments) {
   return show_plan(experiment, arguments);
 }
 
-int spec_command(bool schema, const ChosenNames& chosen) {
+int spec_command(bool schema, const std::map<std::string, std::string>& chosen) {
   std::fputs((schema ? json_schema() + "\n" : describe_fields(chosen)).c_str(), stdout);
   return 0;
 }

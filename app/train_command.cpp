@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "checkpoint/checkpointing.h"
 #include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
+#include "checkpoint/save.h"
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
@@ -125,9 +125,11 @@ int train_command(const TrainArguments& arguments) {
   const RunFolder folder = run_folder_of(spec);
   const bool goes_on = finds_checkpoint(folder.dir, arguments.resume);
   if (!goes_on) make_experiment(spec, processes);
-  const LockedRunFolder locked = create_run_folder(
-      spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
-      [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
+  const LockedRunFolder locked =
+      create_run_folder(spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
+                        [](const std::filesystem::path& dir) {
+                          return RunLock::acquire(dir, print_notice, {.heartbeat = {}});
+                        });
   if (goes_on) make_experiment(spec, processes, owners_of_run(folder, arguments.resume, spec));
   signals.block();  // for the launcher, and for its processes until they handle signals
   const int code = launch(processes, arguments.command_line, locked.folder.dir);

@@ -43,11 +43,6 @@ struct CaptureEvent {
 struct Product {
   BatchSize m, k, n, count;
   double computed = 1;  ///< share that a kernel computes: causal attention skips the masked half
-
-  /// A multiply-add counts as two. Only products are counted, as in PyTorch's FlopCounterMode.
-  double flops(double samples) const {
-    return 2 * m.of(samples) * k.of(samples) * n.of(samples) * count.of(samples);
-  }
 };
 
 /// A call of an operator that computes values: one kernel on a CPU.
@@ -55,13 +50,6 @@ struct CapturedCall {
   std::string op;
   std::vector<Product> products;
   BatchSize bytes;  ///< read and written: every argument and result once
-
-  double flops(double samples) const {
-    double sum = 0;
-    for (const Product& product : products)
-      sum += product.flops(samples);
-    return sum;
-  }
 };
 
 struct PassCapture {

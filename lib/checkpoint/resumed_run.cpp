@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/files/store.h"
 #include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "plan/run_steps.h"
@@ -35,8 +37,10 @@ SavedRun read_saved_run(const CheckpointStore& store, int64_t step) {
   return saved;
 }
 
-Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved) {
-  return make_experiment(saved, /*processes=*/1, store.verified_file(step, kSavedPlan));
+Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved,
+                                 std::vector<RecordedModel> recorded) {
+  return make_experiment(saved, /*processes=*/1, store.verified_file(step, kSavedPlan),
+                         /*processes_per_node=*/std::nullopt, &recorded);
 }
 
 std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store, int64_t step,
@@ -46,7 +50,7 @@ std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store
   return store.verified_file(step, kSavedPlan);
 }
 
-StepOrigin origin_of_resumed(const Manifest& manifest, const SavedDivision& saved, const Experiment& now,
+StepOrigin origin_of_resumed(const Manifest& manifest, const Experiment& saved, const Experiment& now,
                              int64_t dataset_size) {
   const int64_t length = saved.spec.data.sequence_length(), new_length = now.spec.data.sequence_length();
   const double factor = budget_factor(saved.spec.train, saved.plan);

@@ -5,15 +5,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/checkpointing.h"
-#include "checkpoint/files/store.h"
-#include "experiment/experiment.h"
-#include "experiment/spec/experiment_spec.h"
+#include "checkpoint/files/resume.h"
+#include "experiment/make_experiment.h"
 #include "telemetry/run_history.h"
 
 namespace sdp {
+
+class CheckpointReader;
+class CheckpointStore;
+struct Manifest;
 
 /// Whether the run resumes from a checkpoint of its folder, which need not exist. Throws UsageError if
 /// `resume` asks for a checkpoint and there is none, and DataError if there are some but none is complete.
@@ -26,8 +28,10 @@ struct SavedRun {
 };
 SavedRun read_saved_run(const CheckpointStore& store, int64_t step);
 
-/// What made a checkpoint, whose spec is `saved`, in one process.
-Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved);
+/// What made a checkpoint, whose spec is `saved`, in one process. A model among `recorded` is not recorded
+/// again.
+Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved,
+                                 std::vector<RecordedModel> recorded = {});
 
 /// The plan.json of a checkpoint, if a run that resumes from it with this spec keeps its owner sets, because
 /// the network is divided in the same way. Otherwise owners are assigned anew.
@@ -38,7 +42,7 @@ std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store
 /// itself if the run's steps now have other samples, micro-batches or another share of the budget.
 /// `dataset_size`: number of training samples now. Tokens of a sequence length that has changed are counted
 /// in samples of the new length, rounded up to whole ones and within the epoch.
-StepOrigin origin_of_resumed(const Manifest& manifest, const SavedDivision& saved, const Experiment& now,
+StepOrigin origin_of_resumed(const Manifest& manifest, const Experiment& saved, const Experiment& now,
                              int64_t dataset_size);
 
 // What it costs to resume from a checkpoint with another division of the network or other processes.

@@ -111,14 +111,14 @@ PeerWatch::PeerWatch(c10d::Store& store, Options options)
 }
 
 PeerWatch::~PeerWatch() {
-  eventfd_write(end_.descriptor(), 1);
+  eventfd_write(end_.number(), 1);
   thread_.join();
 }
 
 void PeerWatch::send(size_t peer, const Message& message) const {
   static_assert(std::is_trivially_copyable_v<Message>);
   if (peers_[peer].is_open())
-    ::send(peers_[peer].descriptor(), &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
+    ::send(peers_[peer].number(), &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void PeerWatch::send_all(const Message& message) const {
@@ -181,9 +181,9 @@ void PeerWatch::watch() {
   const auto add = [&](int descriptor) {
     polled.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
   };
-  for (const Socket& peer : peers_)
-    add(peer.descriptor());
-  add(end_.descriptor());
+  for (const Descriptor& peer : peers_)
+    add(peer.number());
+  add(end_.number());
   add(options_.stop_descriptor);
   const pollfd& end = polled[peers_.size()];
   pollfd& stop = polled[peers_.size() + 1];
@@ -245,7 +245,7 @@ void PeerWatch::check_deadlines() {
 
 void PeerWatch::hear(size_t peer) {
   Inbox& inbox = inboxes_[peer];
-  const ssize_t received = recv(peers_[peer].descriptor(), inbox.bytes.data() + inbox.size,
+  const ssize_t received = recv(peers_[peer].number(), inbox.bytes.data() + inbox.size,
                                 inbox.bytes.size() - inbox.size, MSG_DONTWAIT);
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (received <= 0) {

@@ -143,8 +143,8 @@ class PeerWatch {
   bool has_left_with_error();
 
   Options options_;
-  std::vector<Socket> peers_;  ///< [W]; closed for this rank
-  Socket end_;                 ///< readable when the thread is to end
+  std::vector<Descriptor> peers_;  ///< [W]; closed for this rank
+  Descriptor end_;                 ///< readable when the thread is to end
   StopAgreement agreement_;
 
   // Used by the thread only.

@@ -78,10 +78,6 @@ std::optional<size_t> first_not_finite(const std::vector<at::Tensor>& tensors) {
   return std::nullopt;
 }
 
-bool is_finite(const at::Tensor& tensor) {
-  return !first_not_finite({tensor});
-}
-
 std::vector<DifferentCopies> find_different_copies(const ParameterStore& store, Communicator& comm) {
   const at::NoGradGuard no_grad;
   std::map<std::pair<int, int>, std::map<int64_t, std::vector<int>>> ranks_of;  // by piece and hash

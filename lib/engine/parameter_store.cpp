@@ -84,35 +84,25 @@ at::Tensor ParameterStore::piece(int parameter, int unit) const {
   return pieces_.at({parameter, unit}).front();
 }
 
-void ParameterStore::add_segment_reads(FlatCopies& copies, const Segment& segment, int64_t begin,
-                                       const at::Tensor& values) const {
-  for (const PieceRange& range : piece_ranges(segment, begin, values.numel())) {
-    const int64_t elements = range.end - range.begin;
-    copies.add(values.narrow(0, range.offset, elements),
-               piece(range.parameter, segment.unit).reshape({-1}).narrow(0, range.begin, elements));
-  }
+void ParameterStore::add_read(FlatCopies& copies, const PieceRange& range, const at::Tensor& values) const {
+  copies.add(values.narrow(0, range.offset, range.elements()),
+             piece(range.parameter, range.unit).reshape({-1}).narrow(0, range.begin, range.elements()));
 }
 
-void ParameterStore::add_segment_writes(FlatCopies& copies, const Segment& segment,
-                                        const at::Tensor& values) {
-  for (const Piece& piece : segment.pieces)
-    for (const at::Tensor& view : pieces_.at({piece.parameter, segment.unit}))
-      copies.add(view, values.narrow(0, piece.offset, piece.elements).view(view.sizes()));
+void ParameterStore::add_write(FlatCopies& copies, const PieceRange& range, const at::Tensor& values) {
+  const at::Tensor from = values.narrow(0, range.offset, range.elements());
+  for (const at::Tensor& view : pieces_.at({range.parameter, range.unit})) {
+    if (range.elements() == view.numel())
+      copies.add(view, from.view(view.sizes()));
+    else
+      copies.add(view.view({-1}).narrow(0, range.begin, range.elements()), from);
+  }
 }
 
 bool ParameterStore::is_flat(const Segment& segment) const {
   return std::none_of(segment.pieces.begin(), segment.pieces.end(), [&](const Piece& piece) {
     return strided_.contains({piece.parameter, segment.unit});
   });
-}
-
-void ParameterStore::add_range_writes(FlatCopies& copies, const Segment& segment, int64_t begin,
-                                      const at::Tensor& values) {
-  for (const PieceRange& range : piece_ranges(segment, begin, values.numel())) {
-    const int64_t elements = range.end - range.begin;
-    for (const at::Tensor& view : pieces_.at({range.parameter, segment.unit}))
-      copies.add(view.view({-1}).narrow(0, range.begin, elements), values.narrow(0, range.offset, elements));
-  }
 }
 
 void ParameterStore::write_parameter(int parameter, const at::Tensor& full) {

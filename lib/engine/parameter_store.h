@@ -64,16 +64,13 @@ class ParameterStore {
   const std::map<std::pair<int, int>, std::vector<at::Tensor>>& pieces() const { return pieces_; }
   /// A unit's piece of a parameter on this process, as a view in the shape of its slice.
   at::Tensor piece(int parameter, int unit) const;
-  /// Adds the copies that fill `values`, flat and of any type, from the segment's elements from `begin` on.
-  void add_segment_reads(FlatCopies& copies, const Segment& segment, int64_t begin,
-                         const at::Tensor& values) const;
-  /// Adds the copies that set a segment from `values`, [segment.elements] of any type, wherever this process
-  /// stores it.
-  void add_segment_writes(FlatCopies& copies, const Segment& segment, const at::Tensor& values);
-  /// Whether this process stores every piece of the segment contiguously, so that ranges of it can be set.
+  /// Adds the copy of the range into `values`, flat and of any type, at the range's offset.
+  void add_read(FlatCopies& copies, const PieceRange& range, const at::Tensor& values) const;
+  /// Adds the copies that set the range, wherever this process stores it, from the elements of `values` at
+  /// the range's offset. Only a whole piece can be set where it is not stored contiguously.
+  void add_write(FlatCopies& copies, const PieceRange& range, const at::Tensor& values);
+  /// Whether this process stores every piece of the segment contiguously.
   bool is_flat(const Segment& segment) const;
-  /// Like add_segment_writes, for the elements from `begin` on. The segment must be flat.
-  void add_range_writes(FlatCopies& copies, const Segment& segment, int64_t begin, const at::Tensor& values);
   /// Sets all parts of a parameter that this process stores. `full` has the full model's shape and any type.
   void write_parameter(int parameter, const at::Tensor& full);
 

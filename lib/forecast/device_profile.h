@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "spec/field.h"
 #include "subnet/element_type.h"
 
 namespace sdp {
@@ -45,29 +46,28 @@ struct DeviceProfile {
   std::optional<double> latency_s = {};  ///< of a message between processes; unset: 0
   int64_t memory_bytes = 0;              ///< size of the device's memory
   int64_t allowance_bytes = 0;           ///< part of it used by context and communicator
-  /// Part of it used by cuBLAS for the products of a step, whatever their sizes (device/device.h).
-  int64_t library_workspace_bytes = 0;
-  /// Used by cuDNN while a convolution runs; 0 if that is not known.
-  int64_t convolution_workspace_bytes = 0;
+  int64_t library_workspace_bytes = 0;   ///< part of it used by cuBLAS, whatever the step (device/device.h)
+  int64_t convolution_workspace_bytes = 0;  ///< used by cuDNN while a convolution runs; 0: not known
 
   template <class Visitor>
   static void fields(Visitor& field) {
+    constexpr Limits kAboveZero = more_than_and_at_most(0, 1e18), kFromZero = in_range(0, 1e18);
     field("name", &DeviceProfile::name);
     field("times", &DeviceProfile::rates);
-    field("flops_per_s", &DeviceProfile::flops_per_s);
-    field("peak_flops_per_s", &DeviceProfile::peak_flops_per_s);
-    field("tile_side", &DeviceProfile::tile_side);
-    field("tiles_at_once", &DeviceProfile::tiles_at_once);
-    field("launch_s", &DeviceProfile::launch_s);
+    field("flops_per_s", &DeviceProfile::flops_per_s, kAboveZero);
+    field("peak_flops_per_s", &DeviceProfile::peak_flops_per_s, kFromZero);
+    field("tile_side", &DeviceProfile::tile_side, kAboveZero);
+    field("tiles_at_once", &DeviceProfile::tiles_at_once, kAboveZero);
+    field("launch_s", &DeviceProfile::launch_s, kFromZero);
     field("is_gpu", &DeviceProfile::is_gpu);
-    field("memory_bytes_per_s", &DeviceProfile::memory_bytes_per_s);
-    field("inside_bytes_per_s", &DeviceProfile::inside_bytes_per_s);
-    field("between_bytes_per_s", &DeviceProfile::between_bytes_per_s);
-    field("latency_s", &DeviceProfile::latency_s);
-    field("memory_bytes", &DeviceProfile::memory_bytes);
-    field("allowance_bytes", &DeviceProfile::allowance_bytes);
-    field("library_workspace_bytes", &DeviceProfile::library_workspace_bytes);
-    field("convolution_workspace_bytes", &DeviceProfile::convolution_workspace_bytes);
+    field("memory_bytes_per_s", &DeviceProfile::memory_bytes_per_s, kAboveZero);
+    field("inside_bytes_per_s", &DeviceProfile::inside_bytes_per_s, kAboveZero);
+    field("between_bytes_per_s", &DeviceProfile::between_bytes_per_s, kAboveZero);
+    field("latency_s", &DeviceProfile::latency_s, kFromZero);
+    field("memory_bytes", &DeviceProfile::memory_bytes, kFromZero);
+    field("allowance_bytes", &DeviceProfile::allowance_bytes, kFromZero);
+    field("library_workspace_bytes", &DeviceProfile::library_workspace_bytes, kFromZero);
+    field("convolution_workspace_bytes", &DeviceProfile::convolution_workspace_bytes, kFromZero);
   }
 
   int64_t tensor_bytes() const { return memory_bytes - allowance_bytes - library_workspace_bytes; }

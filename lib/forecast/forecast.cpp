@@ -153,7 +153,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
                      .peak = maxima.peak,
                      .most_activations = maxima.activations,
                      .bytes_sent = cost.bytes_sent_per_step(),
-                     .seconds = step_seconds(method.schedule, cost, process, method.batch_size(), times)};
+                     .seconds = times.step(method.schedule, cost, process, method.batch_size())};
     if (method.regime_file.empty()) {
       add_engine_exchange(step.seconds, cost, between[process], method.schedule, machine.device);
     } else {
@@ -277,7 +277,7 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const StepMemory memory = ddp.memory_on(device);
   const auto peak_at = [&](int64_t batch_size) {
     return MemoryByKind{.weights = bytes.weights + bytes.gathered_weights,
-                        .gradients = bytes.gradients + bytes.unit_gradients,
+                        .gradients = bytes.weights + bytes.unit_gradients,
                         .optimizer = bytes.optimizer,
                         .activations = memory.maxima(cost, 0, batch_size).activations,
                         .buckets = bytes.reduce_buffer};
@@ -286,14 +286,14 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const int64_t forward = times * bytes.gather_sent;
   const int64_t backward = times * (bytes.gather_sent + bytes.reduce_sent);
   const MemoryByKind peak = peak_at(ddp.batch_size());
-  ComputeTimes compute_times(ddp.captures(), device);
-  ProcessStep step{.cost = cost,
-                   .peak = peak,
-                   .most_activations = peak.activations,
-                   .bytes_sent = forward + backward,
-                   .seconds = step_seconds(ddp.schedule, cost, 0, ddp.batch_size(), compute_times)};
+  ProcessStep step{
+      .cost = cost,
+      .peak = peak,
+      .most_activations = peak.activations,
+      .bytes_sent = forward + backward,
+      .seconds = ComputeTimes(ddp.captures(), device).step(ddp.schedule, cost, 0, ddp.batch_size())};
   // Shares are updated, gathered values are copied out, and gradients are packed to be reduced.
-  const int64_t touched = 2 * (bytes.optimizer + bytes.gradients) + 2 * (forward + backward);
+  const int64_t touched = 2 * (bytes.optimizer + bytes.weights) + 2 * (forward + backward);
   step.seconds.update_s = static_cast<double>(touched) / device.memory_bytes_per_s;
   step.seconds.alongside = step.seconds.compute;
   step.seconds.exchange_forward_s = ring_s(forward, times * bytes.units, nodes, device);

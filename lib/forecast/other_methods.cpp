@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include "experiment/make_experiment.h"
@@ -22,8 +21,7 @@ std::vector<int> units_of(const ModelLayout& layout) {
   size_t end = layout.parameters.size();  // of the parameters up to the last block's
   while (end > 0 && !layout.parameters[end - 1].branch)
     --end;
-  constexpr int kBefore = -1;
-  constexpr int kAfter = -2;
+  constexpr int kBefore = -1, kAfter = -2;
   std::vector<int> units;
   int latest = 0;  // block
   for (size_t p = 0; p < depths.size(); ++p) {
@@ -43,23 +41,17 @@ bool has_tied_head(const ModelLayout& layout) {
 }
 
 /// Sets what is whole at a time. `first_stays`: the first unit is, throughout the pass.
-void set_whole(FsdpBytes& bytes, std::vector<UnitBytes> units, bool first_stays) {
-  UnitBytes always;
-  if (first_stays) {
-    always = units.front();
-    units.erase(units.begin());
-  }
-  int64_t most_values = 0;
-  UnitBytes most;
-  for (size_t u = 0; u < units.size(); ++u) {
+void set_whole(FsdpBytes& bytes, const std::vector<UnitBytes>& units, bool first_stays) {
+  const UnitBytes always = first_stays ? units.front() : UnitBytes{};
+  bytes.gathered_weights = bytes.unit_gradients = always.values;
+  bytes.reduce_buffer = always.packed_gradients;
+  for (size_t u = first_stays ? 1 : 0; u < units.size(); ++u) {
+    const int64_t one = always.values + units[u].values;
     const int64_t next = u + 1 < units.size() ? units[u + 1].values : 0;
-    most_values = std::max(most_values, units[u].values + next);
-    most.values = std::max(most.values, units[u].values);
-    most.packed_gradients = std::max(most.packed_gradients, units[u].packed_gradients);
+    bytes.gathered_weights = std::max(bytes.gathered_weights, one + next);
+    bytes.unit_gradients = std::max(bytes.unit_gradients, one);
+    bytes.reduce_buffer = std::max(bytes.reduce_buffer, units[u].packed_gradients);
   }
-  bytes.gathered_weights = always.values + most_values;
-  bytes.unit_gradients = always.values + most.values;
-  bytes.reduce_buffer = std::max(always.packed_gradients, most.packed_gradients);
 }
 
 /// By block: elements per sample of the residual stream at the block's input.
@@ -104,14 +96,13 @@ FsdpBytes fsdp_bytes(const ModelLayout& layout, const ExperimentSpec& spec, int 
     const int64_t rows = parameter.shape.front();
     const int64_t share = (rows + processes - 1) / processes * (parameter.elements() / rows);
     bytes.weights += share * bytes_of(type);
-    bytes.gradients += share * bytes_of(type);
     bytes.optimizer += share * (moments + master) * sum_bytes;
     bytes.gather_sent += share * (processes - 1) * bytes_of(type);
     bytes.reduce_sent += share * (processes - 1) * wire_bytes;
     units[unit_of[p]].values += parameter.elements() * bytes_of(type);
     units[unit_of[p]].packed_gradients += parameter.elements() * wire_bytes;
   }
-  set_whole(bytes, std::move(units), has_tied_head(layout));
+  set_whole(bytes, units, has_tied_head(layout));
   return bytes;
 }
 

@@ -17,10 +17,8 @@ namespace sdp {
 /// layers after the last one. While one is computed the next one is gathered. Embeddings that also serve as
 /// the head are needed at both ends of the network, so they stay gathered throughout the pass.
 struct FsdpBytes {
-  // Shares.
-  int64_t weights = 0;
-  int64_t gradients = 0;
-  int64_t optimizer = 0;
+  int64_t weights = 0;    ///< share, and as many bytes of gradients
+  int64_t optimizer = 0;  ///< share
   // Full tensors, the largest size at any moment.
   int64_t gathered_weights = 0;  ///< of two consecutive units
   int64_t unit_gradients = 0;    ///< of one unit

@@ -14,28 +14,27 @@ namespace {
 /// shares.
 double update_launches(const SubnetPlan& plan, const Schedule& schedule, int process, bool is_gpu) {
   // A bucket is packed, sent, summed, divided, updated, packed, sent and unpacked, with one launch each.
-  constexpr double kPerBucket = 8;
+  constexpr int64_t kPerBucket = 8;
   // Where pieces are copied separately, each is copied four times (into its gradient's place, packed,
   // published, unpacked), and each time one copy and three tensor views are dispatched.
-  constexpr double kPerPiece = 16;
+  constexpr int64_t kPerPiece = 16;
   // Where other pieces are copied together, a strided one is copied separately into its gradient's place and
   // when it is unpacked.
-  constexpr double kPerStridedPiece = 2;
+  constexpr int64_t kPerStridedPiece = 2;
   const auto is_strided = [&](const Piece& piece) {  // where a process holds several units of its parameter
     return !is_contiguous(plan.layout.parameters[piece.parameter], /*units=*/2);
   };
-  double launches = 0;
+  int64_t launches = 0;
   for (const Bucket& bucket : schedule.buckets) {
     launches += kPerBucket;
     for (const Segment& segment : bucket.segments) {
       if (!segment.is_held_by(process)) continue;
-      const auto& pieces = segment.pieces;
-      launches += is_gpu ? kPerStridedPiece *
-                               static_cast<double>(std::count_if(pieces.begin(), pieces.end(), is_strided))
-                         : kPerPiece * static_cast<double>(pieces.size() + segment.holders.size());
+      const std::vector<Piece>& pieces = segment.pieces;
+      launches += is_gpu ? kPerStridedPiece * std::count_if(pieces.begin(), pieces.end(), is_strided)
+                         : kPerPiece * static_cast<int64_t>(pieces.size() + segment.holders.size());
     }
   }
-  return launches;
+  return static_cast<double>(launches);
 }
 
 }  // namespace
@@ -60,6 +59,7 @@ double call_s(const DeviceProfile& device, const CapturedCall& call, double samp
 }
 
 ComputeTime ComputeTimes::of(int worker, int64_t samples) {
+  const auto all = static_cast<double>(samples);
   const auto seconds_of = [&](const PassCapture& pass, double at_once) {
     double seconds = 0;
     for (const CapturedCall& call : pass.calls)
@@ -68,13 +68,11 @@ ComputeTime ComputeTimes::of(int worker, int64_t samples) {
   };
   const StepCapture capture = captures_.of(worker);
   ComputeTime time;
-  for (size_t s = 0; s < capture.segments.size(); ++s) {
-    const PlacedSegment& segment = capture.segments[s];
+  for (const PlacedSegment& segment : capture.segments) {
     const auto [found, is_new] = of_segment_.try_emplace({segment.capture, samples});
     if (is_new) {
-      const auto all = static_cast<double>(samples);
       // A language model's loss is computed for some rows after others.
-      const bool is_loss = s + 1 == capture.segments.size();
+      const bool is_loss = &segment == &capture.segments.back();
       const double at_once = is_loss ? std::min(all, capture.samples_at_once) : all;
       found->second = {.forward_s = all / at_once * seconds_of(segment->forward, at_once),
                        .backward_s = seconds_of(segment->backward, all)};
@@ -84,39 +82,28 @@ ComputeTime ComputeTimes::of(int worker, int64_t samples) {
   return time;
 }
 
-double StepSeconds::waiting_s() const {
-  return std::max(0.0, exchange_forward_s - alongside.forward_s) +
-         std::max(0.0, exchange_backward_s - alongside.backward_s) + exchange_after_s;
-}
-
-double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost) {
-  const auto gradients_sent = static_cast<double>(cost.reduce_bytes_per_step);
-  const auto values_sent = static_cast<double>(cost.gather_bytes_per_step);
-  const auto share = static_cast<double>(cost.averaged_gradient_bytes);
-  const int64_t micro_batches = schedule.options.accumulate_steps * schedule.placement.slots_per_process();
-  const double updated = 2 * static_cast<double>(cost.optimizer_bytes) + 2 * share;
-  const double copied =
-      4 * gradients_sent + 5 * values_sent + 8 * share - static_cast<double>(cost.spared_bytes);
-  const double added = 3 * static_cast<double>(cost.accumulation_bytes) * static_cast<double>(micro_batches);
-  return updated + copied + added;
-}
-
-StepSeconds step_seconds(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size,
-                         ComputeTimes& times) {
+StepSeconds ComputeTimes::step(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size) {
   StepSeconds step;
   const auto repeats = static_cast<double>(schedule.options.accumulate_steps);
   const std::vector<Slot> slots = schedule.placement.slots_of(process);
   for (size_t s = 0; s < slots.size(); ++s) {
-    const ComputeTime once = times.of(slots[s].worker, batch_size);
+    const ComputeTime once = of(slots[s].worker, batch_size);
     step.compute += {.forward_s = repeats * once.forward_s, .backward_s = repeats * once.backward_s};
     if (s == 0) step.alongside.forward_s = once.forward_s;
     if (s + 1 == slots.size() && schedule.options.release_gradients)
       step.alongside.backward_s = static_cast<double>(schedule.reductions_per_step()) * once.backward_s;
   }
-  const DeviceProfile& device = times.device();
-  step.update_s = updated_and_copied_bytes(schedule, cost) / device.memory_bytes_per_s +
-                  update_launches(times.plan(), schedule, process, device.is_gpu) * device.launch_s;
+  step.update_s = static_cast<double>(updated_and_copied_bytes(schedule, cost)) / device_.memory_bytes_per_s +
+                  update_launches(captures_.plan(), schedule, process, device_.is_gpu) * device_.launch_s;
   return step;
+}
+
+int64_t updated_and_copied_bytes(const Schedule& schedule, const Cost& cost) {
+  const int64_t micro_batches = schedule.options.accumulate_steps * schedule.placement.slots_per_process();
+  const int64_t updated = 2 * cost.optimizer_bytes + 2 * cost.averaged_gradient_bytes;
+  const int64_t copied = 4 * cost.reduce_bytes_per_step + 5 * cost.gather_bytes_per_step +
+                         8 * cost.averaged_gradient_bytes - cost.spared_bytes;
+  return updated + copied + 3 * cost.accumulation_bytes * micro_batches;
 }
 
 double ring_s(int64_t bytes_sent_by_each, int64_t passes, const NodeMap& nodes, const DeviceProfile& device) {

@@ -15,6 +15,7 @@
 // tiles leaves some of the multiprocessors idle, unless the product can be divided along its inner dimension
 // (split-K); see NVIDIA, "Matrix Multiplication Background User's Guide".
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -52,22 +53,6 @@ struct ComputeTime {
   }
 };
 
-/// Times of micro-batches on a device. The captures must outlive this object.
-class ComputeTimes {
- public:
-  ComputeTimes(StepCaptures& captures, DeviceProfile device)
-      : captures_(captures), device_(std::move(device)) {}
-
-  const SubnetPlan& plan() const { return captures_.plan(); }
-  const DeviceProfile& device() const { return device_; }
-  ComputeTime of(int worker, int64_t samples);
-
- private:
-  StepCaptures& captures_;
-  const DeviceProfile device_;
-  std::map<std::pair<std::shared_ptr<const SegmentCapture>, int64_t>, ComputeTime> of_segment_;
-};
-
 /// The exchange of new values overlaps the forward pass that needs them, and the exchange of gradients the
 /// backward pass that produces them. With several micro-batches per step these are the first forward pass and
 /// the last backward pass.
@@ -81,7 +66,10 @@ struct StepSeconds {
 
   double exchange_s() const { return exchange_forward_s + exchange_backward_s + exchange_after_s; }
   /// The part of the exchange that the process waits for.
-  double waiting_s() const;
+  double waiting_s() const {
+    return std::max(0.0, exchange_forward_s - alongside.forward_s) +
+           std::max(0.0, exchange_backward_s - alongside.backward_s) + exchange_after_s;
+  }
   double step_s() const { return compute.total_s() + waiting_s() + update_s; }
 
   template <class Visitor>
@@ -95,10 +83,22 @@ struct StepSeconds {
   }
 };
 
-/// Times without those of the exchange, which are left at 0. `cost` is the cost of the same process
-/// (cost_of).
-StepSeconds step_seconds(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size,
-                         ComputeTimes& times);
+/// Times of computation on a device. The captures must outlive this object.
+class ComputeTimes {
+ public:
+  ComputeTimes(StepCaptures& captures, DeviceProfile device)
+      : captures_(captures), device_(std::move(device)) {}
+
+  /// Of a worker's micro-batch.
+  ComputeTime of(int worker, int64_t samples);
+  /// Of a process, whose cost is `cost` (cost_of); the times of the exchange are left at 0.
+  StepSeconds step(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size);
+
+ private:
+  StepCaptures& captures_;
+  const DeviceProfile device_;
+  std::map<std::pair<std::shared_ptr<const SegmentCapture>, int64_t>, ComputeTime> of_segment_;
+};
 
 /// Bytes that the update and the copies around it read and write.
 ///
@@ -113,7 +113,7 @@ StepSeconds step_seconds(const Schedule& schedule, const Cost& cost, int process
 ///
 /// With several micro-batches, each of them is added to buffers that hold all gradients (three times their
 /// bytes).
-double updated_and_copied_bytes(const Schedule& schedule, const Cost& cost);
+int64_t updated_and_copied_bytes(const Schedule& schedule, const Cost& cost);
 
 /// Seconds of NCCL's collectives, which other implementations of data parallelism, ZeRO and FSDP use: until
 /// every process has sent `bytes_sent_by_each` in `passes` reduce-scatters and all-gathers (an all-reduce is

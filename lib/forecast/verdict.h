@@ -61,13 +61,13 @@ struct StepForecast {
 
 /// Methods are given by name; their settings and figures are in the forecast. "": none.
 struct Verdict {
-  std::vector<std::string> fit;  ///< the methods that fit, in the forecast's order
+  std::vector<std::string> fit = {};  ///< the methods that fit, in the forecast's order
   std::string recommended;       ///< the simplest of the fastest methods with the highest coverage that fits
   std::string recommended_here;  ///< likewise of the methods in this program
   std::string fastest;           ///< the method that fits with the least time at equal FLOPs
   std::string fastest_here;      ///< likewise of the methods in this program
   double fastest_over_recommended = 1;  ///< ratio of their times at equal FLOPs
-  std::string change;                   ///< the best form of this plan that fits, if it does not fit as it is
+  std::string change = {};              ///< the best form of this plan that fits, if it does not fit as it is
   /// Step time per FLOP over that of data parallelism: the ratio of training times if both get the same FLOPs
   /// (`train.budget: flops`).
   double time_at_equal_flops = 1;

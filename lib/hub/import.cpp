@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/checkpointing.h"
 #include "checkpoint/files/store.h"
+#include "checkpoint/save.h"
+#include "experiment/experiment.h"
 #include "hub/library_files.h"
 #include "hub/model_config.h"
 #include "io/file.h"

@@ -29,7 +29,8 @@ void check_content(const std::filesystem::path& path, std::span<const std::byte>
 /// stands for none.
 class Descriptor {
  public:
-  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
   ~Descriptor();
   Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
@@ -38,11 +39,12 @@ class Descriptor {
   }
 
   int number() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
   /// Leaves closing to the caller.
   int release() { return std::exchange(number_, -1); }
 
  private:
-  int number_;
+  int number_ = -1;
 };
 
 /// Buffered output. What was not flushed when the object dies is lost: a destructor cannot report an error.

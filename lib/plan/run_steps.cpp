@@ -92,8 +92,14 @@ bool is_due_by_time(const CheckpointSpec& spec, double seconds) {
   return spec.every_minutes > 0 && seconds >= 60 * spec.every_minutes;
 }
 
-bool evaluation_is_due(const RunSteps& steps, int64_t done) {
-  return done == steps.length.total_steps || is_due(steps.eval_every, done);
+StepDecision decide(const ExperimentSpec& spec, const RunSteps& steps, int64_t done) {
+  const auto every = [&](int64_t interval) { return is_due({.steps = static_cast<double>(interval)}, done); };
+  const bool is_last = done == steps.length.total_steps;
+  const bool saves = is_last || is_due(steps.checkpoint_every, done);
+  return {.logs = saves || every(spec.train.log_every_steps),
+          .saves = saves,
+          .audits = every(spec.train.audit_every.value_or(0)),
+          .evaluates = is_last || is_due(steps.eval_every, done)};
 }
 
 }  // namespace sdp

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "checkpoint/files/manifest.h"
 #include "experiment/experiment.h"
 #include "experiment/spec/schedule_spec.h"
+#include "experiment/step_origin.h"
 
 namespace sdp {
 
@@ -59,8 +59,16 @@ bool is_due(const StepInterval& every, int64_t done);
 /// the end of the last save, whatever caused it.
 bool is_due_by_time(const CheckpointSpec& spec, double seconds);
 
-/// Whether the model is evaluated after `done` steps.
-bool evaluation_is_due(const RunSteps& steps, int64_t done);
+/// What follows a step. Known before the step begins, but for saves that are due by time.
+struct StepDecision {
+  bool logs = false;  ///< a line of the metrics, which checks the losses: it precedes every checkpoint
+  bool saves = false;
+  bool audits = false;  ///< compares copies of values between processes
+  bool evaluates = false;
+};
+
+/// After the last of `done` steps.
+StepDecision decide(const ExperimentSpec& spec, const RunSteps& steps, int64_t done);
 
 /// Factor by which train.budget scales the epochs.
 double budget_factor(const TrainSpec& train, const SubnetPlan& plan);

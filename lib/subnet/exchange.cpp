@@ -54,12 +54,6 @@ bool Exchange::has_peers() const {
   });
 }
 
-int64_t Exchange::elements(int from, int to) const {
-  int64_t sum = 0;
-  for_each_range(from, to, [&](size_t, int64_t, int64_t elements) { sum += elements; });
-  return sum;
-}
-
 Volume Exchange::volume(const Segment& segment, int process, int64_t share) const {
   const Peers all = peers(segment);
   const bool is_peer = all.contains(process);
@@ -71,9 +65,9 @@ Volume Exchange::volume(const Segment& segment, int process, int64_t share) cons
 
 BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
   BucketElements elements;
-  std::array<Exchange, kExchangeKinds.size()> exchanges = {Exchange(schedule, bucket, kExchangeKinds[0]),
-                                                           Exchange(schedule, bucket, kExchangeKinds[1]),
-                                                           Exchange(schedule, bucket, kExchangeKinds[2])};
+  std::array<Exchange, kExchangeKinds.size()> of_kind = {Exchange(schedule, bucket, kExchangeKinds[0]),
+                                                         Exchange(schedule, bucket, kExchangeKinds[1]),
+                                                         Exchange(schedule, bucket, kExchangeKinds[2])};
   for (const Segment& segment : schedule.buckets[static_cast<size_t>(bucket)].segments) {
     if (!segment.is_read_by(process)) continue;  // holders are readers
     const bool is_held = segment.is_held_by(process);
@@ -81,13 +75,13 @@ BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
     elements.read += segment.elements;
     elements.held += is_held ? segment.elements : 0;
     elements.share += share;
-    for (size_t kind = 0; kind < exchanges.size(); ++kind) {
-      const Volume volume = exchanges[kind].volume(segment, process, share);
+    for (size_t kind = 0; kind < of_kind.size(); ++kind) {
+      const Volume volume = of_kind[kind].volume(segment, process, share);
       elements.exchanged[kind].sent += volume.sent;
       elements.exchanged[kind].received += volume.received;
     }
   }
-  elements.is_alone = !exchanges[0].has_peers();
+  elements.is_alone = !of_kind[0].has_peers();
   elements.begins_sum = elements.is_alone || process < 2;
   elements.has_one_summand =
       elements.is_alone && schedule.placement.slots_per_process() * schedule.options.accumulate_steps == 1;

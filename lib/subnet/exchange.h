@@ -66,10 +66,8 @@ class Exchange {
   /// Whether any process sends or receives.
   bool has_peers() const;
 
-  /// Elements of the message that `from` sends to `to`.
-  int64_t elements(int from, int to) const;
-  /// Visits the ranges of segments that this message contains, in order: visit(the segment's index in the
-  /// bucket, first element in the segment, elements).
+  /// Visits the ranges of segments in the message that `from` sends to `to`, in order: visit(the segment's
+  /// index in the bucket, first element in the segment, elements).
   template <class Visit>
   void for_each_range(int from, int to, Visit visit) const {
     if (from == to) return;

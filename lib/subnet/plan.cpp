@@ -35,6 +35,10 @@ std::vector<int64_t> slice_bounds(const BranchLayout& branch, const SubnetworkSp
   return bounds;
 }
 
+/// Largest number of entries of a plan: units times workers times replicas. A plan takes up to about 100
+/// bytes per entry.
+constexpr int64_t kMostPlanEntries = int64_t{1} << 25;
+
 void check_entries(const ModelLayout& layout, const SubnetworkSpec& spec) {
   const int64_t slots = spec.workers * spec.replicas;
   int64_t units = 0;

@@ -97,10 +97,6 @@ struct SubnetPlan {
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
 };
 
-/// Largest number of entries of a plan: units times workers times replicas. A plan takes up to about 100
-/// bytes per entry.
-inline constexpr int64_t kMostPlanEntries = int64_t{1} << 25;
-
 /// Divides the layout into units and assigns owners. Throws UsageError if the spec does not fit the layout
 /// (an assignment file of another model or coverage, more slices than hidden units).
 SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint64_t seed);

@@ -77,11 +77,14 @@ int64_t Segment::share_elements(int process) const {
 
 std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements) {
   std::vector<PieceRange> ranges;
-  for (const Piece& piece : segment.pieces) {
+  for (size_t i = 0; i < segment.pieces.size(); ++i) {
+    const Piece& piece = segment.pieces[i];
     const int64_t from = std::max(begin, piece.offset);
     const int64_t to = std::min(begin + elements, piece.offset + piece.elements);
     if (from < to)
       ranges.push_back({.parameter = piece.parameter,
+                        .unit = segment.unit,
+                        .piece = i,
                         .begin = from - piece.offset,
                         .end = to - piece.offset,
                         .offset = from - begin});

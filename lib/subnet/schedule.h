@@ -66,9 +66,13 @@ struct Segment {
 /// that range.
 struct PieceRange {
   int parameter = 0;
+  int unit = kSharedUnit;
+  size_t piece = 0;  ///< index among the segment's pieces
   int64_t begin = 0;
   int64_t end = 0;
   int64_t offset = 0;
+
+  int64_t elements() const { return end - begin; }
 };
 
 /// The pieces, or ranges of pieces, in [begin, begin + elements) of the segment.

@@ -79,9 +79,9 @@ bool has_results(const fs::path& metrics) {
 void refuse_results(const RunFolder& run, bool resume) {
   if (resume) return;
   std::string exists = "the run folder " + run.dir.string() + " exists";
-  LockWatch lock(run.dir);
-  if (lock.look() == LockWatch::State::kSilent && lock.chain().owner)
-    exists += ", and is locked by " + describe(*lock.chain().owner) + ", which may still be running";
+  const LockChain lock = read_lock(run.dir);
+  if (lock.state() == LockState::kSilent && lock.owner)
+    exists += ", and is locked by " + describe(*lock.owner) + ", which may still be running";
   if (const std::string last = last_checkpoint(run); !last.empty())
     throw UsageError(exists + ", with the checkpoint " + last +
                      ". Continue that run with --resume, or set another name.");
@@ -150,7 +150,7 @@ LockedRunFolder create_run_folder(const fs::path& output_dir, const std::string&
                      ". Set another output.dir or name.");
   check_run_files(run, /*to_write=*/true);
   // Where the owner is visibly running, locking names it. Others are not waited for if the folder is refused.
-  if (LockWatch(run.dir).look() != LockWatch::State::kHeld) refuse_results(run, resume);
+  if (read_lock(run.dir).state() != LockState::kHeld) refuse_results(run, resume);
   LockedRunFolder locked{.folder = run, .lock = lock(run.dir)};
   refuse_results(run, resume);  // by a run that has just ended
   return locked;

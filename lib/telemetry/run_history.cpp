@@ -15,14 +15,14 @@ RunHistory new_history() {
 }
 
 void continue_history(RunHistory& history, int64_t step, const std::vector<SpecChange>& changes,
-                      const ManifestData& training_data, const ManifestData& test_data) {
+                      const DataIdentity& training_data, const DataIdentity& test_data) {
   const auto add = [&](const std::string& key, const std::string& was, const std::string& now) {
     if (step > 0) history.changes.push_back({.step = step, .key = key, .was = was, .now = now});
   };
   for (const SpecChange& change : changes)
     add(change.key, change.saved, change.now);
-  const auto take_data = [&](const char* key, ManifestData& known, const ManifestData& now) {
-    if (known != ManifestData() && known.hash != now.hash) add(key, known.hash, now.hash);
+  const auto take_data = [&](const char* key, DataIdentity& known, const DataIdentity& now) {
+    if (known != DataIdentity() && known.hash != now.hash) add(key, known.hash, now.hash);
     known = now;
   };
   take_data("training_data", history.training_data, training_data);

@@ -54,8 +54,8 @@ struct RunHistory {
   std::string id;     ///< drawn at random when the run began; copies of its folder have the same id
   std::string began;  ///< UTC, "2026-11-22T18:30:00Z"
   std::optional<ImportSource> imported = {};  ///< unset: trained from scratch
-  ManifestData training_data = {};  ///< of the latest part of the run; empty if no data was read yet
-  ManifestData test_data = {};
+  DataIdentity training_data = {};  ///< of the latest part of the run; empty if no data was read yet
+  DataIdentity test_data = {};
   std::vector<RunChange> changes = {};  ///< in order of steps
 
   bool operator==(const RunHistory&) const = default;
@@ -79,7 +79,7 @@ RunHistory new_history();
 /// Records that a part of the run begins after `step` steps with these data and these changes of the spec.
 /// Changes before the first step are not recorded.
 void continue_history(RunHistory& history, int64_t step, const std::vector<SpecChange>& changes,
-                      const ManifestData& training_data, const ManifestData& test_data);
+                      const DataIdentity& training_data, const DataIdentity& test_data);
 
 /// The text of run.json.
 std::string history_text(const RunHistory& history);

@@ -22,27 +22,7 @@ TimeRecord totals_of(StepClock& clock) {
           .optimizer_ms = clock.total_ms(StepPart::kOptimizer)};
 }
 
-}  // namespace
-
-GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::Tensor& losses) {
-  const auto words = std::bit_cast<Words>(mine);
-  // As integers, whose bits no copy changes.
-  const at::Tensor own =
-      at::cat({losses.view(at::kLong), at::tensor(words, losses.options().dtype(at::kLong))});
-  const at::Tensor all = at::empty({comm.size() * own.numel()}, own.options());
-  comm.all_gather(all, own);
-  const at::Tensor host = comm.to_host(all).view({comm.size(), own.numel()});
-  GatheredReports gathered;
-  for (int rank = 0; rank < comm.size(); ++rank) {
-    const double* const first = host[rank].view(at::kDouble).const_data_ptr<double>();
-    gathered.losses.insert(gathered.losses.end(), first, first + losses.numel());
-    Words of_rank;
-    std::copy_n(host[rank].const_data_ptr<int64_t>() + losses.numel(), of_rank.size(), of_rank.begin());
-    gathered.processes.push_back(std::bit_cast<ProcessReport>(of_rank));
-  }
-  return gathered;
-}
-
+/// Sets the fields of the record that combine all processes.
 void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processes) {
   double in_flight_ms = 0;
   double waited_ms = 0;
@@ -69,11 +49,36 @@ void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processe
   record.bytes_sent = of_rank_0.reduce_bytes + of_rank_0.publish_bytes;
 }
 
-Interval::Interval(Engine& engine, TrainStep& train_step, const Feed* feed, at::Device device)
-    : engine_(engine),
+}  // namespace
+
+GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::Tensor& losses) {
+  const auto words = std::bit_cast<Words>(mine);
+  // As integers, whose bits no copy changes.
+  const at::Tensor own =
+      at::cat({losses.view(at::kLong), at::tensor(words, losses.options().dtype(at::kLong))});
+  const at::Tensor all = at::empty({comm.size() * own.numel()}, own.options());
+  comm.all_gather(all, own);
+  const at::Tensor host = comm.to_host(all).view({comm.size(), own.numel()});
+  GatheredReports gathered;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    const double* const first = host[rank].view(at::kDouble).const_data_ptr<double>();
+    gathered.losses.insert(gathered.losses.end(), first, first + losses.numel());
+    Words of_rank;
+    std::copy_n(host[rank].const_data_ptr<int64_t>() + losses.numel(), of_rank.size(), of_rank.begin());
+    gathered.processes.push_back(std::bit_cast<ProcessReport>(of_rank));
+  }
+  return gathered;
+}
+
+Interval::Interval(const Experiment& experiment, const RunSteps& steps, Engine& engine, TrainStep& train_step,
+                   const Feed* feed)
+    : spec_(experiment.spec),
+      run_steps_(steps),
+      flops_per_sample_(mean_worker_flops(experiment.plan)),
+      engine_(engine),
       train_step_(train_step),
       feed_(feed),
-      device_(device),
+      device_(engine.device()),
       slots_(static_cast<int64_t>(engine.store().slots().size())) {
   begin();
 }
@@ -183,6 +188,26 @@ Interval::Losses Interval::combine(const std::vector<double>& gathered) const {
   losses.mean = applied > 0 ? sum / applied / (static_cast<double>(gathered.size()) / 2)
                             : std::numeric_limits<double>::quiet_NaN();
   return losses;
+}
+
+TrainRecord Interval::record(int64_t done, double loss, const std::vector<ProcessReport>& processes) const {
+  const double s = seconds();
+  const double samples_per_s = static_cast<double>(steps_ * run_steps_.samples_per_step) / s;
+  TrainRecord record{.step = done,
+                     .epoch = run_steps_.epochs_after(done),
+                     .loss = loss,
+                     .lr = learning_rate(spec_.schedule, spec_.optimizer.lr(), run_steps_.length, done - 1),
+                     .gradient_norm = gradient_norm(),
+                     .samples_per_s = samples_per_s,
+                     .flops_per_s = samples_per_s * flops_per_sample_,
+                     .step_ms = s * 1e3 / static_cast<double>(steps_)};
+  if (spec_.data.is_of_tokens()) {
+    const int64_t tokens_per_sample = spec_.data.sequence_length();
+    record.tokens_per_s = samples_per_s * static_cast<double>(tokens_per_sample);
+    record.tokens = run_steps_.samples_after(done) * tokens_per_sample;
+  }
+  add_reports(record, processes);
+  return record;
 }
 
 }  // namespace sdp

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "feed/feed.h"
 #include "memory/kinds.h"
+#include "plan/run_steps.h"
 #include "telemetry/records.h"
 #include "train/train_step.h"
 
@@ -45,13 +46,11 @@ struct GatheredReports {
 };
 GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::Tensor& losses);
 
-/// Sets the fields of the record that combine all processes.
-void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processes);
-
 class Interval {
  public:
   /// Begins an interval. The arguments must outlive it. Without a feed no step may be added.
-  Interval(Engine& engine, TrainStep& train_step, const Feed* feed, at::Device device);
+  Interval(const Experiment& experiment, const RunSteps& steps, Engine& engine, TrainStep& train_step,
+           const Feed* feed);
 
   void begin();
   /// Adds a step that was applied. Does not wait for the device.
@@ -65,12 +64,9 @@ class Interval {
   int64_t resume_memory();
 
   int64_t steps() const { return steps_; }
-  double seconds() const;
 
   /// This process's report on the interval. Waits for the device.
   ProcessReport report() const;
-  /// Of the last step; unset if it was not measured. Waits for the device.
-  std::optional<double> gradient_norm() const;
   /// [2, local slots], fp64, on the device: per slot, the sum of the losses and the first step with a
   /// non-finite loss (-1: none).
   at::Tensor losses() const;
@@ -81,10 +77,19 @@ class Interval {
     NonfiniteStep nonfinite = {};       ///< of that step
   };
   Losses combine(const std::vector<double>& gathered) const;
+  /// The interval's line of the metrics after `done` steps, without the utilization. `processes`: the reports
+  /// of all processes in rank order.
+  TrainRecord record(int64_t done, double loss, const std::vector<ProcessReport>& processes) const;
 
  private:
+  double seconds() const;
+  /// Of the last step; unset if it was not measured. Waits for the device.
+  std::optional<double> gradient_norm() const;
   MemoryByKind peak() const;
 
+  const ExperimentSpec& spec_;
+  const RunSteps& run_steps_;
+  const double flops_per_sample_;  ///< by the plan: without recomputation (train.checkpoint_activations)
   Engine& engine_;
   TrainStep& train_step_;
   const Feed* feed_;

@@ -42,6 +42,22 @@ void RunConsole::show(const ProgressState& state) {
   log_.record(format_progress_line(*progress_.state()));
 }
 
+void RunConsole::show(const TrainRecord& record, const RunSteps& steps) {
+  show({.step = record.step,
+        .total_steps = steps.length.total_steps,
+        .epoch = record.epoch,
+        .total_epochs = steps.epochs,
+        .loss = record.loss,
+        .lr = record.lr,
+        .gradient_norm = record.gradient_norm,
+        .samples_per_s = record.samples_per_s,
+        .tokens_per_s = record.tokens_per_s,
+        .tokens = record.tokens,
+        .utilization = record.utilization,
+        .process_memory_bytes = record.processes.peak_process_memory_bytes,
+        .tensor_memory_bytes = record.processes.peak_tensor_memory_bytes});
+}
+
 void RunConsole::report_skipped(const std::string& message) {
   if (reported_.insert(message).second) warn(fmt::format("skipped: {}", message));
 }

@@ -18,6 +18,7 @@
 
 #include "comm/communicator.h"
 #include "experiment/experiment.h"
+#include "plan/run_steps.h"
 #include "process/condition_variable.h"
 #include "telemetry/log.h"
 #include "telemetry/metrics.h"
@@ -40,6 +41,7 @@ class RunConsole {
   void begin_progress(int64_t step) { progress_.begin(step); }
   /// Shows the progress, and records it in the log file.
   void show(const ProgressState& state);
+  void show(const TrainRecord& record, const RunSteps& steps);
   void finish_progress() { progress_.finish(); }
   /// For the progress of other work, such as an evaluation.
   ProgressLine& line() { return line_; }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/files/store.h"
+#include "checkpoint/files/resume.h"
 #include "comm/ranks.h"
 #include "experiment/spec/experiment_spec.h"
 #include "process/signals.h"

@@ -1,6 +1,7 @@
 #include "train/shared_run_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -50,12 +51,9 @@ bool sees_lock(const fs::path& folder, const std::string& id, std::chrono::milli
 /// "host a (rank 1), host b (ranks 2, 3)"
 std::string text_of(const std::map<std::string, std::vector<int>>& ranks_by_host) {
   std::string text;
-  for (const auto& [host, ranks] : ranks_by_host) {
-    text += fmt::format("{}host {} (rank{} ", text.empty() ? "" : ", ", host, ranks.size() == 1 ? "" : "s");
-    for (size_t i = 0; i < ranks.size(); ++i)
-      text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-    text += ")";
-  }
+  for (const auto& [host, ranks] : ranks_by_host)
+    text += fmt::format("{}host {} (rank{} {})", text.empty() ? "" : ", ", host, ranks.size() == 1 ? "" : "s",
+                        fmt::join(ranks, ", "));
   return text;
 }
 
@@ -85,10 +83,9 @@ SharedRunFolder share_run_folder(Communicator& comm, const RunFolder& folder, co
   }
   if (!blind.empty())
     throw UsageError(fmt::format(
-        "output.dir: rank 0's run folder {} on host {} is not visible to {}. All processes "
-        "write their parts of a "
-        "checkpoint into it: set output.dir to a folder that all of them share, or start them in "
-        "the same working directory.",
+        "output.dir: rank 0's run folder {} on host {} is not visible to {}. All processes write their parts "
+        "of a checkpoint into it: set output.dir to a folder that all of them share, or start them in the "
+        "same working directory.",
         first.at("folder").get<std::string>(), first.at("host").get<std::string>(), text_of(blind)));
   return run;
 }

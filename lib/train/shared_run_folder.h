@@ -24,6 +24,12 @@ struct SharedRunFolder {
   RunFolder folder;
   std::unique_ptr<RunLock> lock;        ///< rank 0 only
   std::vector<ProcessPlace> processes;  ///< [W], by rank
+
+  /// Call before writing to the folder: throws if another run has taken it over. Does nothing above rank 0.
+  void check_lock() const {
+    if (lock) lock->check();
+  }
+  int threads(int rank) const { return processes.at(static_cast<size_t>(rank)).threads; }
 };
 
 /// How long a host may take to see a file created by another host: NFS clients cache for up to 30 s that a

@@ -127,29 +127,6 @@ TEST_CASE("the bound is attained where all owners have one gradient and all othe
   CHECK(deviation_of({{1}, {-1}, {0}, {0}}, {0, 1}).squared == 0);
 }
 
-// The squared projection of d normal vectors, each with n - 1 degrees of freedom, on one direction, divided
-// by their squared length, has a Beta(d/2, d (n - 2)/2) distribution.
-TEST_CASE("the ratio of independent gradients is 1/(n - 1) on average") {
-  std::mt19937 random(3);
-  std::normal_distribution<double> normal;
-  constexpr int kSets = 3000;
-  constexpr int kDimension = 3;
-  for (const auto& [workers, owners] : {std::pair{2, 1}, {4, 1}, {8, 4}, {8, 7}}) {
-    double sum = 0;
-    for (int set = 0; set < kSets; ++set) {
-      Gradients gradients(workers, std::vector<double>(kDimension));
-      for (std::vector<double>& gradient : gradients)
-        for (double& value : gradient)
-          value = normal(random);
-      sum += deviation_of(gradients, draw_owners(random, workers, owners)).ratio();
-    }
-    const double a = kDimension / 2.0;
-    const double b = kDimension * (workers - 2) / 2.0;
-    const double variance = a * b / ((a + b) * (a + b) * (a + b + 1));
-    CHECK(std::abs(sum / kSets - 1.0 / (workers - 1)) <= 5 * std::sqrt(variance / kSets) + 1e-12);
-  }
-}
-
 TEST_CASE("the gradient that an owner contributes may differ from the one by which it is measured") {
   DeviationSum sum(std::vector{1}, 2);
   sum.add(tensor_of({1, 0}), at::Tensor());

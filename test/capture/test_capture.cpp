@@ -237,30 +237,6 @@ TEST_CASE("the operators of a small MLP's step") {
   CHECK(recorded_names({.model = {.kind = spec}}) == expected);
 }
 
-TEST_CASE("the operators of the branches of a GPT-2 and of a LLaMA's MLP") {
-  const auto gpt2 = recorded_names({.model = tiny_model("gpt2"), .sequence_length = 24});
-  const auto llama = recorded_names({.model = tiny_model("llama_tiny"), .sequence_length = 24});
-  using Names = std::vector<std::string>;
-  const std::string attention = "_scaled_dot_product_flash_attention_for_cpu";
-  CHECK(gpt2.at(2) == Names{"native_layer_norm", "addmm", attention, "addmm", "add"});
-  CHECK(gpt2.at(3) == Names{"mm", "mm", "sum", attention + "_backward", "cat",  // of q, k and v
-                            "mm", "mm", "sum", "native_layer_norm_backward", "add"});
-  CHECK(gpt2.at(4) == Names{"native_layer_norm", "addmm", "gelu", "addmm", "add"});
-  CHECK(gpt2.at(5) == Names{"mm", "mm", "sum", "gelu_backward",  //
-                            "mm", "mm", "sum", "native_layer_norm_backward", "add"});
-  const Names of_norm = {"pow", "mean", "add", "rsqrt_", "mul", "mul"};
-  const Names of_norms_gradient = {"mul", "mul", "addmv_", "mul", "addcmul_", "mul_", "sum"};
-  const auto joined = [](Names names, const Names& others) {
-    names.insert(names.end(), others.begin(), others.end());
-    return names;
-  };
-  CHECK(llama.at(4) == joined(of_norm, {"mm", "mm", "silu", "mul_", "mm", "add"}));
-  CHECK(llama.at(5) == joined(joined({"mm", "mm", "mul", "silu_backward", "silu", "mul_",  //
-                                      "mm", "mm", "mm", "addmm_"},
-                                     of_norms_gradient),
-                              {"add"}));
-}
-
 TEST_CASE("a language model's loss takes the rows that it computes at a time") {
   count_allocations(at::kCPU);
   StepShape step{.model = model_named("llama_tiny"), .sequence_length = 256};

@@ -1,7 +1,5 @@
 #include <sys/stat.h>
 
-#include <limits>
-
 #include "catch.h"
 #include "checkpoint/files/digest.h"
 #include "hash/hash.h"
@@ -47,12 +45,6 @@ TEST_CASE("an existing file of the temporary name is replaced, not written to", 
   write_file_atomically(folder / "file", "3");
   CHECK(get(folder / "file") == "3");
   CHECK(get(folder / "precious") == "precious");
-}
-
-TEST_CASE("an empty file can be written atomically", "[atomic_file]") {
-  const TempFolder folder;
-  write_file_atomically(folder / "file", "");
-  CHECK(fs::file_size(folder / "file") == 0);
 }
 
 TEST_CASE("input and output errors name the path, the reason and what to do", "[file]") {

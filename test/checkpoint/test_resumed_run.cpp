@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "checkpoint/files/digest.h"
+#include "checkpoint/files/store.h"
 #include "checkpoint/resumed_run.h"
 #include "spec/error.h"
 #include "temp_folder.h"

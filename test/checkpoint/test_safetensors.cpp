@@ -1,8 +1,6 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <cstring>
-#include <limits>
 
 #include "catch.h"
 #include "checkpoint/files/safetensors.h"
@@ -46,52 +44,25 @@ TEST_CASE("the written bytes follow the format", "[safetensors]") {
   CHECK(digest == digest_file(folder / "f"));
 }
 
-TEST_CASE("tensors of every type, shape and name are read back", "[safetensors]") {
+TEST_CASE("tensors are sorted so that each is aligned, and found also after a move", "[safetensors]") {
+  // Values of every type, shape and name: safetensors_interop.py.
   const TempFolder folder;
-  std::vector<TensorEntry> entries = {{"bool", DType::kBool, {3}},   {"u8", DType::kU8, {1}},
-                                      {"f16", DType::kF16, {2}},     {"bf16", DType::kBF16, {1, 1}},
-                                      {"i32", DType::kI32, {5}},     {"f32", DType::kF32, {2, 3}},
-                                      {"i64", DType::kI64, {}},      {"f64", DType::kF64, {4, 1}},
-                                      {"none", DType::kF64, {0, 7}}, {"größe \"λ\" \n", DType::kF32, {1}},
-                                      {"", DType::kF32, {1}}};
+  std::vector<TensorEntry> entries = {{"bool", DType::kBool, {3}}, {"u8", DType::kU8, {1}},
+                                      {"f16", DType::kF16, {2}},   {"i32", DType::kI32, {5}},
+                                      {"i64", DType::kI64, {}},    {"none", DType::kF64, {0, 7}}};
   sort_for_writing(entries);
   CHECK(entries.front().name == "i64");
   CHECK(entries.back().name == "u8");
-
   SafetensorsWriter writer(folder / "f", entries);
-  std::vector<std::vector<std::byte>> data;
-  for (const TensorEntry& entry : entries) {
-    data.emplace_back(static_cast<size_t>(entry.bytes()), static_cast<std::byte>(data.size() + 1));
-    for (const std::byte byte : data.back())
-      writer.write(std::span(&byte, 1));
-  }
+  for (const TensorEntry& entry : entries)
+    writer.write(std::vector<std::byte>(static_cast<size_t>(entry.bytes())));
   writer.finish();
-
-  const SafetensorsFile opened(folder / "f");
-  SafetensorsFile file = SafetensorsFile(folder / "f");  // also after a move
-  REQUIRE(file.entries().size() == entries.size());
-  CHECK(file.metadata().empty());
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const TensorView* view = file.find(entries[i].name);
-    REQUIRE(view != nullptr);
-    CHECK(view->entry == entries[i]);
-    CHECK(std::vector(view->data.begin(), view->data.end()) == data[i]);
-    CHECK(reinterpret_cast<uintptr_t>(view->data.data()) %
-              static_cast<size_t>(element_bytes(view->entry.dtype)) ==
+  const SafetensorsFile file = SafetensorsFile(folder / "f");
+  for (const TensorView& view : file.entries())
+    CHECK(reinterpret_cast<uintptr_t>(view.data.data()) %
+              static_cast<size_t>(element_bytes(view.entry.dtype)) ==
           0);
-  }
   CHECK(file.find("other") == nullptr);
-}
-
-TEST_CASE("sizes of tensors", "[safetensors]") {
-  CHECK(TensorEntry{"x", DType::kBF16, {3, 5}}.bytes() == 30);
-  CHECK(TensorEntry{"x", DType::kF64, {}}.bytes() == 8);
-  CHECK(TensorEntry{"x", DType::kF64, {0, 5}}.bytes() == 0);
-  CHECK(tensor_bytes(DType::kU8, std::vector<int64_t>{std::numeric_limits<int64_t>::max()}).has_value());
-  CHECK_FALSE(
-      tensor_bytes(DType::kF16, std::vector<int64_t>{std::numeric_limits<int64_t>::max()}).has_value());
-  CHECK_FALSE(tensor_bytes(DType::kU8, std::vector<int64_t>{-1}).has_value());
-  CHECK_THROWS_AS((TensorEntry{"x", DType::kF64, {-1}}.bytes()), std::logic_error);
 }
 
 TEST_CASE("the writer refuses calls that would break the file", "[safetensors]") {
@@ -165,6 +136,7 @@ TEST_CASE("no file is left if the disk is full before the end of the header, aft
 }
 
 TEST_CASE("damaged files are refused, naming the file, the tensor and the damage", "[safetensors]") {
+  // Which files are refused: safetensors_interop.py.
   const TempFolder folder;
   const auto refusal = [&](const std::string& header, const std::string& data) {
     put(folder / "f", little_endian_length(header.size()) + header + data);
@@ -172,34 +144,16 @@ TEST_CASE("damaged files are refused, naming the file, the tensor and the damage
   };
   const std::string a = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
   CHECK(refusal("{" + a + "}", "1234").empty());
-
   const std::string cut = refusal("{" + a + "}", "123");
   CHECK(contains(cut, (folder / "f").string()));
   CHECK(contains(cut, "\"a\""));
-  CHECK(contains(cut, "holds 3 bytes"));
-  CHECK(contains(refusal("{" + a + "}", "12345"), "1 bytes after the last tensor"));
-  CHECK(contains(refusal("{" + a + "," + a + "}", "1234"), "\"a\" is repeated"));
-  CHECK(contains(refusal("{" + a + R"(,"b":{"dtype":"U8","shape":[2],"data_offsets":[3,5]}})", "12345"),
-                 "overlap"));
-  CHECK(contains(refusal("{" + a + R"(,"b":{"dtype":"U8","shape":[1],"data_offsets":[5,6]}})", "123456"),
-                 "hole"));
-  CHECK(contains(refusal(R"({"a":{"dtype":"F8","shape":[1],"data_offsets":[0,1]}})", "1"),
-                 "\"F8\" is not one of F64"));
-  for (const char* type : {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "U16", "I8", "C64"}) {
+  for (const char* type : {"F8_E4M3", "F4", "U16", "I8", "C64"}) {  // valid, but unknown here
     const std::string unsupported =
         refusal(R"({"a":{"dtype":")" + std::string(type) + R"(","shape":[1],"data_offsets":[0,1]}})", "1");
-    CHECK(contains(unsupported, "\"a\": dtype \"" + std::string(type) + "\" is not one of F64"));
+    CHECK(contains(unsupported, "\"" + std::string(type) + "\" is not one of F64"));
     CHECK_FALSE(contains(unsupported, "damaged"));
   }
   CHECK(contains(refusal(R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", "1"), "damaged"));
-  CHECK(contains(refusal(R"({"a":{"dtype":"F64","shape":[1],"data_offsets":[0,4]}})", "1234"),
-                 "needs 8 bytes"));
-  CHECK(contains(refusal(R"({"a":{"dtype":"F64","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", ""),
-                 "too large"));
-  CHECK(contains(refusal(R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", "1"), "\"shape\" is missing"));
-  CHECK(contains(refusal(R"({"a":{"dtype":"U8","shape":[1e999],"data_offsets":[0,1]}})", "1"),
-                 "no type can hold"));
-  CHECK(contains(refusal("nonsense", ""), "does not start with '{'"));
 }
 
 TEST_CASE("a header as long as gzip's magic number says is no gzip", "[safetensors]") {
@@ -208,26 +162,4 @@ TEST_CASE("a header as long as gzip's magic number says is no gzip", "[safetenso
   header.resize(0x088b1f, ' ');
   put(folder / "f", little_endian_length(header.size()) + header + "1");
   CHECK(SafetensorsFile(folder / "f").find("a"));
-}
-
-TEST_CASE("what a failed download left is named for what it is", "[safetensors]") {
-  const TempFolder folder;
-  const auto refusal = [&](const std::string& content) {
-    put(folder / "f", content);
-    return message_of<DataError>([&] { SafetensorsFile(folder / "f"); });
-  };
-  const std::string oid =
-      "\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
-  for (const char* version : {"https://git-lfs.github.com/spec/v1", "https://git-lfs.github.com/spec/v2"})
-    CHECK(contains(refusal(std::string("version ") + version + oid), "Git LFS pointer"));
-  for (const char* page :
-       {"<!DOCTYPE html>\n<html lang=\"en\"><body>404</body></html>", "<html></html>",
-        "\xEF\xBB\xBF\r\n <!doctype HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\">", "<HTML><HEAD>"})
-    CHECK(contains(refusal(page), "HTML page"));
-  // A header whose length begins with '<'.
-  const std::string header = R"({"__metadata__":{"html":"<!doctype html"}})";
-  put(folder / "f", little_endian_length('<') + header + std::string('<' - header.size(), ' '));
-  CHECK(SafetensorsFile(folder / "f").entries().empty());
-  for (const char* other : {"version 2", "<svg></svg>", "html", "Entry not found"})
-    CHECK(!contains(refusal(other), "in place of the file"));
 }

@@ -8,10 +8,8 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
-#include <sstream>
 #include <stdexcept>
 #include <thread>
 
@@ -37,27 +35,14 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
 
 }  // namespace
 
-ScratchFolder::ScratchFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "sdp-test-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp");
-  path_ = pattern;
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::string ScratchFolder::read(const std::string& name) const {
-  std::ifstream file(path_ / name);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 void ScratchFolder::await(const std::string& name) const {
   if (!eventually(std::chrono::seconds(120), [&] { return has(name); }))
     throw std::runtime_error(name + " did not come");
+}
+
+void ScratchFolder::await_ranks(int size) const {
+  for (int rank = 0; rank < size; ++rank)
+    await("ready-" + std::to_string(rank));
 }
 
 pid_t ScratchFolder::process_of(int rank) const {

@@ -11,26 +11,21 @@
 #include <vector>
 
 #include "comm/ranks.h"
+#include "temp_folder.h"
 
 namespace sdp::test {
 
-/// A fresh folder, removed with everything in it.
-class ScratchFolder {
+/// A folder in which the ranks of comm_helper leave files.
+class ScratchFolder : public TempFolder {
  public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::string read(const std::string& name) const;
-  bool has(const std::string& name) const { return std::filesystem::exists(path_ / name); }
-  /// Waits up to 20 s for a file; throws if it does not appear.
+  std::string read(const std::string& name) const { return get(path() / name); }
+  bool has(const std::string& name) const { return std::filesystem::exists(path() / name); }
+  /// Waits for a file; throws if it does not appear within two minutes.
   void await(const std::string& name) const;
+  /// Waits until ranks 0..size-1 are ready.
+  void await_ranks(int size) const;
   /// The process id that a rank has written.
   pid_t process_of(int rank) const;
-
- private:
-  std::filesystem::path path_;
 };
 
 /// comm_helper with the given arguments and the default signal dispositions; its output goes to
@@ -43,7 +38,7 @@ class HelperProcess {
   HelperProcess(const HelperProcess&) = delete;
   HelperProcess& operator=(const HelperProcess&) = delete;
   pid_t pid() const { return pid_; }
-  /// The exit code, or -signal. Throws after 30 s.
+  /// The exit code, or -signal. Throws after two minutes.
   int wait();
 
  private:

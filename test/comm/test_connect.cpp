@@ -1,7 +1,5 @@
 // Real processes that connect over TCP without our launcher.
 
-#include <sys/resource.h>
-
 #include <fstream>
 #include <future>
 #include <set>
@@ -117,17 +115,6 @@ TEST_CASE("processes that share the run folder meet there, and no port is open")
   CHECK_FALSE(folder.has(".rendezvous.store"));
 }
 
-TEST_CASE("a second job in the same run folder is refused") {
-  const ScratchFolder folder;
-  const Environment place = {{"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"}};
-  const auto first = start_ranks(folder, 2, {"exchange"}, free_port(), place);
-  folder.await("ready-0");
-  folder.await("ready-1");
-  const auto second = start_ranks(folder, 2, {"exchange"}, free_port(), place);
-  for (const auto& rank : second)
-    CHECK(rank->wait() == static_cast<int>(ExitCode::kUsage));
-}
-
 TEST_CASE("an address that nobody knows is refused before anybody waits") {
   Ranks ranks = rank_of(GENERATE(0, 1), 2);
   ranks.master_address = GENERATE("no-such-host.invalid", "256.0.0.1", "::1::", "-");
@@ -140,24 +127,6 @@ TEST_CASE("an address that nobody knows is refused before anybody waits") {
   }
   ranks.single_host = ranks.external_store = true;
   CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(600)}), UsageError);
-}
-
-TEST_CASE("too many open files is named, with its remedy") {
-  rlimit before = {};
-  getrlimit(RLIMIT_NOFILE, &before);
-  Ranks ranks = rank_of(GENERATE(0, 1), 2);
-  const ScratchFolder folder;
-  const auto message_at = [&](rlim_t limit) {
-    const rlimit few = {limit, before.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &few);
-    const std::string message = connected(ranks, {.timeout = seconds(2), .folder = folder.path()});
-    setrlimit(RLIMIT_NOFILE, &before);
-    return message;
-  };
-  for (const bool shares : {false, true}) {
-    ranks.shares_folder = shares;
-    CHECK_THAT(message_at(3), Catch::Contains("ulimit -n") && !Catch::Contains("MASTER_PORT"));
-  }
 }
 
 TEST_CASE("a port in use, and peers that never connect") {
@@ -240,15 +209,6 @@ TEST_CASE("NCCL without a GPU is refused before waiting for any process") {
   const ConnectOptions options = {.backend = BackendKind::kNccl, .timeout = seconds(60)};
   CHECK_THROWS_AS(connect(rank_of(0, 2), at::kCPU, options), UsageError);
   CHECK_THROWS_AS(connect(Ranks{}, at::kCPU, options), UsageError);
-}
-
-TEST_CASE("a world of one connects to nobody") {
-  const auto comm = connect(Ranks{}, at::kCPU, {.timeout = seconds(1)});
-  const at::Tensor recv = at::zeros({3});
-  comm->all_to_all(recv, at::arange(3, at::kFloat), {3}, {3}).wait();
-  CHECK(recv.equal(at::arange(3, at::kFloat)));
-  comm->barrier();
-  CHECK(comm->traffic() == Traffic{});
 }
 
 }  // namespace sdp

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -91,20 +92,17 @@ TEST_CASE("the quota of a cgroup is the least of its ancestors'") {
 
 TEST_CASE("the quota of a version 1 cgroup is read, too") {
   const test::ScratchFolder mount;
-  const auto write = [&](const std::string& group, const std::string& quota_us,
-                         const std::string& period_us) {
+  const auto write = [&](const std::string& group, const std::string& quota_us) {
     write_limit(mount.path() / group, quota_us, "cpu.cfs_quota_us");
-    write_limit(mount.path() / group, period_us, "cpu.cfs_period_us");
+    write_limit(mount.path() / group, "100000", "cpu.cfs_period_us");
   };
-  write("docker", "-1", "100000");
+  write("docker", "-1");
   CHECK_FALSE(quota_cores(mount.path(), "/docker"));
-  write("docker/a", "50000", "100000");
+  write("docker/a", "50000");
   REQUIRE(quota_cores(mount.path(), "/docker/a"));
   CHECK(quota_cores(mount.path(), "/docker/a")->cores == 0.5);
-  write("docker", "30000", "100000");
+  write("docker", "30000");
   CHECK(quota_cores(mount.path(), "/docker/a")->cores == 0.3);
-  write_limit(mount.path() / "docker/b", "150000", "cpu.cfs_quota_us");
-  CHECK(quota_cores(mount.path(), "/docker/b")->cores == 0.3);
 }
 
 TEST_CASE("only cores that several processes share are divided") {
@@ -125,19 +123,17 @@ TEST_CASE("only cores that several processes share are divided") {
 
 TEST_CASE(
     "a quota is divided among the processes that share it; OMP_NUM_THREADS takes precedence over both") {
-  const auto with_quota = [](double cores, const std::string& group) {
+  const auto with_quota = [](double cores, const std::string& group = "job") {
     return CoreClaim{.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}, .quota = CoreQuota{cores, group}};
   };
-  CHECK(threads_of({with_quota(3, "job")}) == std::vector<int>{3});
-  CHECK(threads_of({with_quota(6, "job"), with_quota(6, "job")}) == std::vector<int>{3, 3});
   CHECK(threads_of({with_quota(3, "one"), with_quota(2, "other")}) == std::vector<int>{3, 2});
-  CHECK(threads_of({with_quota(1, "job"), with_quota(1, "job")}) == std::vector<int>{1, 1});
-  CHECK(threads_of({with_quota(0.5, "job")}) == std::vector<int>{1});
-  CHECK(threads_of({with_quota(1.9, "job")}) == std::vector<int>{1});
-  CHECK(threads_of({with_quota(5, "job"), with_quota(5, "job")}) == std::vector<int>{2, 2});
-  CoreClaim asked = with_quota(2, "job");
+  for (const auto& [cores, threads] : std::map<double, int>{{6, 3}, {5, 2}, {1, 1}})
+    CHECK(threads_of({with_quota(cores), with_quota(cores)}) == std::vector<int>{threads, threads});
+  for (const double less_than_two : {0.5, 1.9})
+    CHECK(threads_of({with_quota(less_than_two)}) == std::vector<int>{1});
+  CoreClaim asked = with_quota(2);
   asked.omp_num_threads = 5;
-  CHECK(threads_of({asked, with_quota(2, "job")}) == std::vector<int>{5, 1});
+  CHECK(threads_of({asked, with_quota(2)}) == std::vector<int>{5, 1});
 }
 
 TEST_CASE("a claim is unchanged after sending") {

@@ -1,20 +1,17 @@
+#include <map>
+
 #include "catch.h"
 #include "comm/ranks.h"
 #include "spec/error.h"
+#include "temp_folder.h"
 
 namespace sdp {
 namespace {
 
 using Strings = std::vector<std::string>;
 
-/// The message of the UsageError that reading the variables throws.
 std::string error_of(const Environment& environment) {
-  try {
-    ranks_from_environment(environment);
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
+  return message_of<UsageError>([&] { ranks_from_environment(environment); });
 }
 
 void check_place(const Ranks& ranks, int rank, int world, int local_rank, int local_world) {
@@ -22,10 +19,6 @@ void check_place(const Ranks& ranks, int rank, int world, int local_rank, int lo
   CHECK(ranks.world == world);
   CHECK(ranks.local_rank == local_rank);
   CHECK(ranks.local_world == local_world);
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 Environment with(Environment environment, const Environment& changes) {
@@ -72,15 +65,44 @@ TEST_CASE("no launcher's variables: no ranks") {
   CHECK_FALSE(ranks_from_environment({{"PATH", "/bin"}, {"MASTER_ADDR", "gpu01"}, {"RANK", ""}}));
 }
 
-TEST_CASE("torchrun's variables") {
-  const Ranks ranks = ranks_from_environment(kTorchrun).value();
-  check_place(ranks, 5, 8, 1, 4);
-  CHECK(ranks.source == "torchrun (RANK, WORLD_SIZE)");
-  CHECK(ranks.master_address == "gpu01");
-  CHECK(ranks.master_port == 29400);
-  CHECK_FALSE(ranks.single_host);
-  CHECK_FALSE(ranks.external_store);
-
+TEST_CASE("the variables of every launcher") {
+  struct Case {
+    Environment environment;
+    std::string source;
+    int rank, world, local_rank, local_world;
+    bool single_host;
+    std::string master_address;
+  };
+  const Environment by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}};
+  const Environment one_node = with(
+      kSlurm, {{"SLURM_STEP_NODELIST", "gpu07"}, {"SLURM_STEP_TASKS_PER_NODE", "7"}, {"SLURM_NODEID", "0"}});
+  const std::string torchrun = "torchrun (RANK, WORLD_SIZE)", slurm = "SLURM (SLURM_PROCID, SLURM_NTASKS)";
+  const std::vector<Case> cases = {
+      {kTorchrun, torchrun, 5, 8, 1, 4, false, "gpu01"},
+      {by_hand, torchrun, 1, 3, 1, 3, true, "127.0.0.1"},
+      {with(kTorchrun, {{"LOCAL_WORLD_SIZE", ""}}), torchrun, 5, 8, 1, 8, false, "gpu01"},
+      {{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, torchrun, 0, 1, 0, 1, true, "127.0.0.1"},
+      {kOpenMpi, "Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)", 2, 4, 2, 4, true, "127.0.0.1"},
+      {kMvapich2, "MVAPICH2 (MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE)", 3, 4, 1, 2, false, "gpu01"},
+      {kPmi, "PMI (PMI_RANK, PMI_SIZE)", 1, 2, 1, 2, true, "127.0.0.1"},
+      {kSlurm, slurm, 5, 7, 2, 3, false, "gpu07"},
+      {with(kSlurm, {{"MASTER_ADDR", "login"}}), slurm, 5, 7, 2, 3, false, "login"},
+      {one_node, slurm, 5, 7, 2, 7, true, "127.0.0.1"},
+      // A job step of 4 tasks in a job of 7.
+      {with(one_node, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}}), slurm, 3, 4, 2, 4, true,
+       "127.0.0.1"},
+      {with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_NTASKS_PER_NODE", "3"}}), slurm, 5, 7, 2, 3,
+       false, "gpu07"},
+      // Under srun --mpi=pmi2, PMI's pair lacks the local rank, which SLURM knows.
+      {with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}}), slurm, 5, 7, 2, 3, false, "gpu07"}};
+  for (const Case& one : cases) {
+    const Ranks ranks = ranks_from_environment(one.environment).value();
+    check_place(ranks, one.rank, one.world, one.local_rank, one.local_world);
+    CHECK(ranks.source == one.source);
+    CHECK(ranks.single_host == one.single_host);
+    CHECK(ranks.master_address == one.master_address);
+    CHECK_FALSE(ranks.external_store);
+  }
   const Ranks agent = ranks_from_environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"},
                                                               {"TORCHELASTIC_RESTART_COUNT", "2"}}))
                           .value();
@@ -88,75 +110,11 @@ TEST_CASE("torchrun's variables") {
   CHECK(agent.store_prefix == "/worker/attempt_2");
   CHECK_FALSE(
       ranks_from_environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))->external_store);
-}
-
-TEST_CASE("torchrun's local variables may be missing on one host") {
-  const Environment by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}};
-  const Ranks ranks = ranks_from_environment(by_hand).value();
-  check_place(ranks, 1, 3, 1, 3);
-  CHECK(ranks.single_host);
-  CHECK(ranks.master_port == 29500);
-
+  // What nobody names and what cannot be guessed is asked for.
   CHECK(contains(error_of(with(by_hand, {{"MASTER_ADDR", "gpu01"}})), "LOCAL_RANK"));
-  const Ranks no_size = ranks_from_environment(with(kTorchrun, {{"LOCAL_WORLD_SIZE", ""}})).value();
-  check_place(no_size, 5, 8, 1, 8);
-  CHECK_FALSE(no_size.single_host);
-}
-
-TEST_CASE("a world of one needs nothing else") {
-  const Ranks ranks = ranks_from_environment({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).value();
-  check_place(ranks, 0, 1, 0, 1);
-  CHECK(ranks.single_host);
-  CHECK(ranks.master_address == "127.0.0.1");
-}
-
-TEST_CASE("Open MPI, MVAPICH2 and PMI") {
-  const Ranks open_mpi = ranks_from_environment(kOpenMpi).value();
-  check_place(open_mpi, 2, 4, 2, 4);
-  CHECK(open_mpi.source == "Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)");
-  CHECK(open_mpi.single_host);
-  CHECK(open_mpi.master_address == "127.0.0.1");
-
-  const Ranks mvapich2 = ranks_from_environment(kMvapich2).value();
-  check_place(mvapich2, 3, 4, 1, 2);
-  CHECK(mvapich2.source == "MVAPICH2 (MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE)");
-  CHECK_FALSE(mvapich2.single_host);
-  CHECK(mvapich2.master_address == "gpu01");
-
-  const Ranks pmi = ranks_from_environment(kPmi).value();
-  check_place(pmi, 1, 2, 1, 2);
-  CHECK(pmi.source == "PMI (PMI_RANK, PMI_SIZE)");
-  CHECK(pmi.single_host);
-}
-
-TEST_CASE("several hosts need MASTER_ADDR if the launcher names none") {
   CHECK(contains(error_of(with(kMvapich2, {{"MASTER_ADDR", ""}})), "MASTER_ADDR"));
   CHECK(contains(error_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "MASTER_ADDR"));
-}
-
-TEST_CASE("SLURM's variables") {
-  const Ranks ranks = ranks_from_environment(kSlurm).value();
-  check_place(ranks, 5, 7, 2, 3);
-  CHECK(ranks.source == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
-  CHECK_FALSE(ranks.single_host);
-  CHECK(ranks.master_address == "gpu07");
-  CHECK(ranks_from_environment(with(kSlurm, {{"MASTER_ADDR", "login"}}))->master_address == "login");
-
-  const Environment one_node = with(
-      kSlurm, {{"SLURM_STEP_NODELIST", "gpu07"}, {"SLURM_STEP_TASKS_PER_NODE", "7"}, {"SLURM_NODEID", "0"}});
-  CHECK(ranks_from_environment(one_node)->single_host);
-  CHECK(ranks_from_environment(one_node)->local_world == 7);
-  CHECK(ranks_from_environment(one_node)->master_address == "127.0.0.1");
-
-  // A job step of 4 tasks in a job of 7.
-  const Ranks step =
-      ranks_from_environment(with(one_node, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}})).value();
-  check_place(step, 3, 4, 2, 4);
-
-  const Environment per_node =
-      with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_NTASKS_PER_NODE", "3"}});
-  CHECK(ranks_from_environment(per_node)->local_world == 3);
-  CHECK(contains(error_of(with(per_node, {{"SLURM_NTASKS_PER_NODE", ""}})), "--ntasks-per-node"));
+  CHECK(contains(error_of(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}})), "--ntasks-per-node"));
 }
 
 TEST_CASE("SLURM's shells are not ranks") {
@@ -167,9 +125,6 @@ TEST_CASE("SLURM's shells are not ranks") {
   CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_PROCID", ""}})));
   // srun --pty bash: a job step of one task.
   CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})));
-  // Under srun --mpi=pmi2, PMI's pair lacks the local rank, which SLURM knows.
-  const Ranks pmi2 = ranks_from_environment(with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}})).value();
-  CHECK(pmi2.source == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
 }
 
 TEST_CASE("an incomplete family names the variables that are set and those that are missing") {
@@ -252,44 +207,36 @@ TEST_CASE("an address with blanks or control characters is quoted and refused") 
 
 TEST_CASE("the first family takes precedence") {
   Environment all;
-  for (const Environment& family : {kSlurm, kPmi, kOpenMpi, kMvapich2, kTorchrun})
+  const std::vector<std::pair<std::string, Environment>> families = {{"torchrun (", kTorchrun},
+                                                                     {"MVAPICH2 (", kMvapich2},
+                                                                     {"Open MPI (", kOpenMpi},
+                                                                     {"PMI (", kPmi},
+                                                                     {"SLURM (", kSlurm}};
+  for (const auto& [name, family] : families)
     all.insert(family.begin(), family.end());
-  all[kRendezvousFileVariable] = "/tmp/rendezvous";
-  const auto source = [&] { return ranks_from_environment(all)->source; };
-  const Ranks own = ranks_from_environment(with(all, {{"WORLD_SIZE", "4"}, {"RANK", "1"}})).value();
+  const Ranks own =
+      ranks_from_environment(
+          with(all, {{"WORLD_SIZE", "4"}, {"RANK", "1"}, {kRendezvousFileVariable, "/tmp/rendezvous"}}))
+          .value();
   CHECK(own.source == "sdp-train launcher");
   CHECK(own.rendezvous_file == "/tmp/rendezvous");
   CHECK(own.single_host);
-  all.erase(kRendezvousFileVariable);
-  CHECK(source() == "torchrun (RANK, WORLD_SIZE)");
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
-    all.erase(name);
-  CHECK(source() == "MVAPICH2 (MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE)");
-  for (const auto& [name, value] : kMvapich2)
-    all.erase(name);
-  CHECK(source() == "Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)");
-  for (const auto& [name, value] : kOpenMpi)
-    all.erase(name);
-  CHECK(source() == "PMI (PMI_RANK, PMI_SIZE)");
-  for (const auto& [name, value] : kPmi)
-    all.erase(name);
-  CHECK(source() == "SLURM (SLURM_PROCID, SLURM_NTASKS)");
+  for (const auto& [name, family] : families) {
+    CHECK(ranks_from_environment(all)->source.rfind(name, 0) == 0);
+    for (const auto& [variable, value] : family)
+      if (variable != "MASTER_ADDR" && variable != "MASTER_PORT") all.erase(variable);
+  }
 }
 
 TEST_CASE("invalid values are refused, naming the variable") {
-  const auto check_refused = [](const std::string& name, const std::string& value) {
-    const std::string message = error_of(with(kTorchrun, {{name, value}}));
-    CAPTURE(message);
-    CHECK(contains(message, name + " is \"" + value + "\""));
-  };
-  for (const char* value : {"five", "-1", "8", "5.0", " 5", "99999999999"})
-    check_refused("RANK", value);
-  for (const char* value : {"0", "-2", "8x"})
-    check_refused("WORLD_SIZE", value);
-  check_refused("LOCAL_RANK", "4");
-  check_refused("LOCAL_WORLD_SIZE", "9");
-  check_refused("MASTER_PORT", "0");
-  check_refused("MASTER_PORT", "65536");
+  for (const auto& [name, values] :
+       std::map<std::string, Strings>{{"RANK", {"five", "-1", "8", "5.0", " 5", "99999999999"}},
+                                      {"WORLD_SIZE", {"0", "-2", "8x"}},
+                                      {"LOCAL_RANK", {"4"}},
+                                      {"LOCAL_WORLD_SIZE", {"9"}},
+                                      {"MASTER_PORT", {"0", "65536"}}})
+    for (const std::string& value : values)
+      CHECK(contains(error_of(with(kTorchrun, {{name, value}})), name + " is \"" + value + "\""));
   CHECK(contains(error_of(with(kSlurm, {{"SLURM_LOCALID", "3"}})), "SLURM_LOCALID is \"3\""));
 }
 
@@ -331,10 +278,6 @@ TEST_CASE("tasks per node expand") {
   CHECK(expand("1,2(x1),8(x3)") == std::vector<int>{1, 2, 8, 8, 8});
   for (const char* list : {"", "4(x)", "4(x2", "x2", "4,", "0", "4(x0)", "4(x9999999)"})
     CHECK_THROWS_AS(expand(list), UsageError);
-}
-
-TEST_CASE("the environment of this process is read") {
-  CHECK(current_environment().count("PATH") == 1);
 }
 
 }  // namespace sdp

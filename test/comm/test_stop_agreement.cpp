@@ -1,6 +1,5 @@
 #include <deque>
 #include <future>
-#include <thread>
 
 #include "catch.h"
 #include "comm/stop_agreement.h"
@@ -79,27 +78,6 @@ TEST_CASE("a process that has not begun training is distinguished from one in it
   CHECK_FALSE(agreement.is_before_training());
   agreement.hear(0, StopAgreement::kNotBegun);
   CHECK(agreement.is_before_training());
-}
-
-TEST_CASE("threads that pass points at their own pace stop at the same one, whoever asks and when") {
-  constexpr int kWorld = 4;
-  std::deque<StopAgreement> world;
-  for (int rank = 0; rank < kWorld; ++rank) {
-    world.emplace_back(rank, kWorld);
-    pass(world.back(), 1);
-  }
-  std::vector<std::future<int64_t>> stopped;
-  for (StopAgreement& own : world)
-    stopped.push_back(std::async(std::launch::async, [&own] {
-      int64_t points = 1;
-      while (!own.stops_within() && !own.stops_here())
-        ++points;
-      return points;
-    }));
-  exchange(world);
-  const int64_t first = stopped.front().get();
-  for (int rank = 1; rank < kWorld; ++rank)
-    CHECK(stopped[static_cast<size_t>(rank)].get() == first);
 }
 
 }  // namespace sdp

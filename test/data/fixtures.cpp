@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 #include <jpeglib.h>
 
@@ -136,6 +137,28 @@ std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixel
   std::string result(reinterpret_cast<char*>(bytes), size);
   std::free(bytes);
   return result;
+}
+
+std::vector<uint8_t> decoded(std::span<const uint8_t> jpeg, const Box& box, int eighths) {
+  const Pixels pixels = JpegImage(jpeg).decode(box, eighths);
+  if (pixels.width() != box.width() || pixels.height() != box.height())
+    throw std::logic_error("pixels of another box");
+  std::vector<uint8_t> rgb;
+  rgb.reserve(static_cast<size_t>(box.area() * 3));
+  for (int64_t y = 0; y < box.height(); ++y)
+    for (int64_t x = 0; x < box.width(); ++x)
+      rgb.insert(rgb.end(), pixels.row(y) + x * kPixelBytes, pixels.row(y) + x * kPixelBytes + 3);
+  return rgb;
+}
+
+std::vector<uint8_t> cut_out(std::span<const uint8_t> rgb, int64_t width, const Box& box) {
+  std::vector<uint8_t> part;
+  for (int64_t y = box.top; y < box.bottom; ++y) {
+    const auto row =
+        rgb.subspan(static_cast<size_t>((y * width + box.left) * 3), static_cast<size_t>(box.width() * 3));
+    part.insert(part.end(), row.begin(), row.end());
+  }
+  return part;
 }
 
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& color) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/formats/jpeg.h"
 #include "temp_folder.h"
 
 namespace sdp::testing {
@@ -43,6 +44,16 @@ struct JpegOptions {
 /// A JPEG of pixels [height, width, components] with 1 (gray), 3 (RGB) or 4 (CMYK) components.
 std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixels,
                         const JpegOptions& options = {});
+
+/// The pixels [height, width, 3] of a box of a JPEG at the scale `eighths` / 8.
+std::vector<uint8_t> decoded(std::span<const uint8_t> jpeg, const Box& box, int eighths);
+
+/// The same box of the pixels [height, width, 3] of a whole image.
+std::vector<uint8_t> cut_out(std::span<const uint8_t> rgb, int64_t width, const Box& box);
+
+inline std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
 /// A JPEG whose pixels all have `color`.
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& color);

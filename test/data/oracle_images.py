@@ -1,6 +1,6 @@
 """Decodes, crops and resizes JPEG, PNG and WebP images independently and compares the result with lib/data's.
 
-    oracle_images.py DUMP_IMAGES [FOLDER]
+    oracle_images.py DUMP_DATA [FOLDER]
 
 Decoding: Pillow. Crops and resizing: torchvision's RandomResizedCrop (with lib/data's random numbers), Resize
 and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here, or those of FOLDER/train.
@@ -8,7 +8,6 @@ and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here, o
 import io
 import pathlib
 import struct
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -19,7 +18,7 @@ from unittest import mock
 import numpy as np
 import torch
 import torchvision.transforms.functional as transforms
-from oracle import below, numbers, uniform
+from oracle import below, dump, numbers, uniform
 from PIL import Image, ImageDraw
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import RandomResizedCrop
@@ -28,10 +27,6 @@ RESIZED_CROP = 5
 SEED = 2**40 + 5
 SIZE, RESIZE = 64, 73
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-
-
-def dump(program, *arguments):
-    return subprocess.run([program, *map(str, arguments)], check=True, stdout=subprocess.PIPE).stdout
 
 
 def drawn(width, height, random):

@@ -39,13 +39,3 @@ TEST_CASE("files match a pattern of names and are sorted by name", "[data]") {
   CHECK(names_matching(folder.path(), "inner/b_2.bin").empty());
   CHECK(names_matching(folder.path(), "").empty());
 }
-
-TEST_CASE("a folder that cannot be listed is an error that names it", "[data]") {
-  const TempFolder folder;
-  folder.write("file", "");
-  const auto error = [&](const char* name) {
-    return message_of<DataError>([&] { files_matching(folder.path() / name, "*"); });
-  };
-  CHECK_SAYS(error("absent"), "cannot list", "absent", "No such file");
-  CHECK_SAYS(error("file"), "cannot list", "file", "Not a directory");
-}

@@ -1,8 +1,8 @@
-#include <unistd.h>
-
 #include "catch.h"
 #include "data/sets/image_files.h"
 #include "fixtures.h"
+#include "fuzz/tar_repair.h"
+#include "other_user.h"
 #include "spec/error.h"
 
 using namespace sdp;
@@ -36,23 +36,6 @@ Opened open_shards_in(const fs::path& folder, const std::vector<std::string>& na
   return opened;
 }
 
-/// Root may read everything; another user who runs the tests may not.
-class WithoutPrivileges {
- public:
-  WithoutPrivileges() : is_root_(geteuid() == 0) {
-    constexpr uid_t kNobody = 65534;
-    if (is_root_) REQUIRE(seteuid(kNobody) == 0);
-  }
-  ~WithoutPrivileges() {
-    if (is_root_ && seteuid(0) != 0) std::abort();
-  }
-  WithoutPrivileges(const WithoutPrivileges&) = delete;
-  WithoutPrivileges& operator=(const WithoutPrivileges&) = delete;
-
- private:
-  bool is_root_;
-};
-
 }  // namespace
 
 TEST_CASE("a member beyond 4 GiB is an ordinary problem, and the rest is read", "[data]") {
@@ -61,13 +44,7 @@ TEST_CASE("a member beyond 4 GiB is an ordinary problem, and the rest is read", 
       folder.write("train-0.tar", TarWriter().add("1/a.jpg", "A").add("2/b.jpg", "B").without_end());
   // The last header states 2^32 bytes; these and the end mark are a hole in the file.
   std::string header = TarWriter().add("3/c.jpg", "").without_end();
-  header.replace(124, 11, "40000000000");
-  unsigned sum = 0;
-  for (size_t i = 0; i < header.size(); ++i)
-    sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(header[i]);
-  char octal[8];
-  std::snprintf(octal, sizeof octal, "%06o", sum);
-  header.replace(148, 6, octal, 6);
+  header = fuzz::repair_tar(header.replace(124, 11, "40000000000"));
   std::ofstream(shard, std::ios::binary | std::ios::app) << header;
   fs::resize_file(shard, fs::file_size(shard) + (uintmax_t{1} << 32) + 1024);
   folder.write("train-1.tar", TarWriter().add("4/d.jpg", "D").finish());
@@ -99,13 +76,11 @@ TEST_CASE("a class folder that cannot be listed is a problem, and the other clas
   folder.write("train/bat/a.jpg", "A");
   folder.write("train/cat/b.jpg", "B");
   folder.write("train/dog/c.jpg", "C");
-  for (const char* name : {"", "train", "train/bat", "train/dog"})
-    fs::permissions(folder.path() / name, fs::perms{0755});
   fs::permissions(folder.path() / "train/cat", fs::perms::none);
   Opened opened;
   std::string note;
   {
-    const WithoutPrivileges scope;
+    const OtherUser scope(folder.path());
     opened.files =
         open_class_folders(folder.path(), Split::kTrain, {.path = folder.path() / "none/index", .note = note},
                            collect_into(opened.problems));

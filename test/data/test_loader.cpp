@@ -45,36 +45,6 @@ std::vector<Batch> all_batches(const Dataset& dataset, const Batches& of,
 
 }  // namespace
 
-TEST_CASE("batches are ordered by step, micro-batch and slot, with the samples of their positions",
-          "[data]") {
-  const PatternDataset dataset(50);
-  const TrainingBatches of = some_batches();
-  const std::vector<Batch> batches = all_batches(dataset, of);
-  REQUIRE(batches.size() == 6 * 2 * 2);
-
-  const Sampler sampler(dataset.size(), of.seed);
-  const ImageTransform transform(dataset.shape(), dataset.normalization());
-  const auto numel = static_cast<size_t>(dataset.shape().numel());
-  size_t at = 0;
-  for (int64_t step = 0; step < 6; ++step)
-    for (int64_t micro_batch = 0; micro_batch < 2; ++micro_batch)
-      for (const SlotId& slot : of.slots) {
-        Batch expected{.image_shape = dataset.shape()};
-        for (int64_t sample = 0; sample < 4; ++sample) {
-          const int64_t position = of.geometry.position(step, slot.worker, slot.replica, micro_batch, sample);
-          const int64_t index = sampler.index(position);
-          std::vector<uint8_t> pixels(numel);
-          std::vector<float> image(numel);
-          dataset.read(index, pixels);
-          transform.augment(pixels, of.augment.steps, of.seed, position, image);
-          expected.samples.push_back(index);
-          expected.labels.push_back(index % 10);
-          expected.images.insert(expected.images.end(), image.begin(), image.end());
-        }
-        CHECK(batches[at++] == expected);
-      }
-}
-
 TEST_CASE("the number of threads and the length of the queue change nothing", "[data]") {
   PatternDataset dataset(50);
   TrainingBatches of = some_batches();

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -15,31 +14,6 @@ TEST_CASE("philox4x32 gives the known answers of Random123's kat_vectors", "[dat
         Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
   CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
-}
-
-TEST_CASE("a stream depends only on seed, purpose and stream number, and differs with each", "[data]") {
-  const auto draw = [](uint64_t seed, RandomPurpose purpose, uint64_t stream) {
-    CounterRandom random(seed, purpose, stream);
-    return std::vector<uint64_t>{random.next(), random.next(), random.next()};
-  };
-  CHECK(draw(1, RandomPurpose::kCrop, 2) == draw(1, RandomPurpose::kCrop, 2));
-  std::set<uint64_t> seen;
-  const std::vector<uint64_t> values = {0, 1, 2, uint64_t{1} << 32, uint64_t{1} << 63};
-  for (const uint64_t seed : values)
-    for (const RandomPurpose purpose : {RandomPurpose::kShuffle, RandomPurpose::kCrop, RandomPurpose::kFlip})
-      for (const uint64_t stream : values)
-        for (const uint64_t number : draw(seed, purpose, stream))
-          seen.insert(number);
-  CHECK(seen.size() == 5 * 3 * 5 * 3);
-}
-
-TEST_CASE("next() reads the blocks of Philox in order", "[data]") {
-  CounterRandom random(0x0123456789abcdef, RandomPurpose::kFlip, 0xfedcba9876543210);
-  for (uint32_t block = 0; block < 3; ++block) {
-    const auto words = philox4x32({block, 2, 0x76543210, 0xfedcba98}, {0x89abcdef, 0x01234567});
-    CHECK(random.next() == (uint64_t{words[1]} << 32 | words[0]));
-    CHECK(random.next() == (uint64_t{words[3]} << 32 | words[2]));
-  }
 }
 
 TEST_CASE("below(n) is uniform in 0..n-1", "[data]") {

@@ -64,31 +64,6 @@ TEST_CASE("a shuffle puts every index at every position equally often", "[data]"
   }
 }
 
-TEST_CASE("the successor of an index is random, too", "[data]") {
-  constexpr int64_t kSize = 7;
-  constexpr int64_t kEpochs = 20'000;
-  const Sampler sampler(kSize, 3);
-  int64_t count[kSize][kSize] = {};
-  for (int64_t epoch = 0; epoch < kEpochs; ++epoch)
-    for (int64_t place = 1; place < kSize; ++place)
-      ++count[sampler.index(epoch * kSize + place - 1)][sampler.index(epoch * kSize + place)];
-  // Each of the 6 x 7 ordered pairs, with 6 neighbors per epoch.
-  for (int64_t first = 0; first < kSize; ++first)
-    for (int64_t second = 0; second < kSize; ++second)
-      CHECK(std::abs(count[first][second] - (first == second ? 0 : kEpochs / kSize)) < 320);
-}
-
-TEST_CASE("neighbors of a large set are far apart", "[data]") {
-  // The mean distance of uniform pairs is a third of the set; the standard deviation of the mean of 10,000 is
-  // 0.24 % of the set.
-  constexpr int64_t kSize = 1'281'167;
-  const Sampler sampler(kSize, 0);
-  double distance = 0;
-  for (int64_t position = 0; position < 10'000; ++position)
-    distance += static_cast<double>(std::abs(sampler.index(position) - sampler.index(position + 1)));
-  CHECK(distance / 10'000 / kSize == Approx(1.0 / 3).margin(0.015));
-}
-
 TEST_CASE("a data set of one sample, and refused arguments", "[data]") {
   const Sampler one(1, 0);
   CHECK(one.index(0) == 0);
@@ -122,17 +97,6 @@ TEST_CASE("every sample of an epoch is used exactly once over all workers", "[da
         CHECK(uses_of_position == std::vector<int64_t>(static_cast<size_t>(total), 1));
         CHECK(uses_in_two_epochs == std::vector<int64_t>(static_cast<size_t>(size), 2));
       }
-}
-
-TEST_CASE("two replicas see the samples that two accumulated micro-batches see", "[data]") {
-  const BatchGeometry replicated{4, 2, 1, 8};
-  const BatchGeometry accumulated{4, 1, 2, 8};
-  CHECK(replicated.samples_per_step() == accumulated.samples_per_step());
-  for (int64_t step = 0; step < 3; ++step)
-    for (int64_t worker = 0; worker < 4; ++worker)
-      for (int64_t part = 0; part < 2; ++part)
-        CHECK(replicated.position(step, worker, part, 0, 5) ==
-              accumulated.position(step, worker, 0, part, 5));
 }
 
 TEST_CASE("positions match those computed by hand", "[data]") {

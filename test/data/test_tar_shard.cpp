@@ -2,6 +2,7 @@
 #include "data/formats/image.h"
 #include "data/formats/tar_shard.h"
 #include "fixtures.h"
+#include "fuzz/tar_repair.h"
 #include "spec/error.h"
 
 using namespace sdp;
@@ -9,14 +10,19 @@ using namespace sdp::testing;
 
 namespace {
 
-std::span<const uint8_t> bytes_of(const std::string& text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
 std::string shard_error(const std::string& tar) {
   const TempFolder folder;
   const auto shard = folder.write("train-000000.tar", tar);
   return message_of<DataError>([&] { read_image_shard(shard, 10); });
+}
+
+/// Data and label of every sample.
+std::string samples_of(const std::filesystem::path& shard) {
+  std::string samples;
+  for (const LabelledImage& sample : read_image_shard(shard, 10))
+    samples +=
+        std::string(sample.image.data.begin(), sample.image.data.end()) + std::to_string(sample.label) + " ";
+  return samples;
 }
 
 }  // namespace
@@ -47,32 +53,19 @@ TEST_CASE("a label that is not text is shown as a line of text", "[data]") {
              "member a.cls at offset 1024: label \"", "\\n", "[1m\\xff\", expected a number in 0..9.");
 }
 
-TEST_CASE("samples are in the order of their images, with labels from .cls files at any position", "[data]") {
+TEST_CASE("samples are in the order of their images, with labels from .cls files at any position or folders",
+          "[data]") {
   const TempFolder folder;
-  const auto shard = folder.write("train-000000.tar", TarWriter()
-                                                          .add("b.cls", " 7\n")
-                                                          .add("b.jpg", "B")
-                                                          .add("x/a.jpeg", "A")
-                                                          .add("x/a.json", "{}")
-                                                          .add("x/a.cls", "0")
-                                                          .finish());
-  const std::vector<LabelledImage> samples = read_image_shard(shard, 10);
-  REQUIRE(samples.size() == 2);
-  CHECK(samples[0].image.name == "b.jpg");
-  CHECK(samples[0].image.data == std::vector<uint8_t>{'B'});
-  CHECK(samples[0].label == 7);
-  CHECK(samples[1].image.name == "x/a.jpeg");
-  CHECK(samples[1].label == 0);
-}
-
-TEST_CASE("in a shard without .cls the folder is the label", "[data]") {
-  const TempFolder folder;
-  const auto shard =
-      folder.write("test-000000.tar", TarWriter().add("3/a.jpg", "A").add("./set/9/a.jpg", "B").finish());
-  const std::vector<LabelledImage> samples = read_image_shard(shard, 10);
-  REQUIRE(samples.size() == 2);
-  CHECK(samples[0].label == 3);
-  CHECK(samples[1].label == 9);
+  CHECK(samples_of(folder.write("train-000000.tar", TarWriter()
+                                                        .add("b.cls", " 7\n")
+                                                        .add("b.jpg", "B")
+                                                        .add("x/a.jpeg", "A")
+                                                        .add("x/a.json", "{}")
+                                                        .add("x/a.cls", "0")
+                                                        .finish())) == "B7 A0 ");
+  CHECK(samples_of(folder.write("test-000000.tar",
+                                TarWriter().add("3/a.jpg", "A").add("./set/9/a.jpg", "B").finish())) ==
+        "A3 B9 ");
 }
 
 TEST_CASE("missing and wrong labels are reported with shard, member and offset", "[data]") {
@@ -120,15 +113,7 @@ TEST_CASE("images are found whatever the case of their names, with dots in them,
                                                           .add("._a.jpg", "AppleDouble")
                                                           .add("__MACOSX/.x/a.jpg", "AppleDouble")
                                                           .finish());
-  std::string images;
-  std::vector<int64_t> labels;
-  for (const LabelledImage& sample : read_image_shard(shard, 10)) {
-    REQUIRE(sample.image.data.size() == 1);
-    images += static_cast<char>(sample.image.data[0]);
-    labels.push_back(sample.label);
-  }
-  CHECK(images == "ABCDEAEE");
-  CHECK(labels == std::vector<int64_t>{1, 2, 3, 4, 5, 5, 5, 6});
+  CHECK(samples_of(shard) == "A1 B2 C3 D4 E5 A5 E5 E6 ");
 }
 
 TEST_CASE("PNG and WebP are images as JPEG is, and beside a JPEG of their name other fields", "[data]") {
@@ -145,27 +130,9 @@ TEST_CASE("PNG and WebP are images as JPEG is, and beside a JPEG of their name o
                                                           .add("d.jpg", "D")
                                                           .add("d.cls", "4")
                                                           .finish());
-  std::string images;
-  std::vector<int64_t> labels;
-  for (const LabelledImage& sample : read_image_shard(shard, 10)) {
-    images.append(sample.image.data.begin(), sample.image.data.end());
-    labels.push_back(sample.label);
-  }
-  CHECK(images == "ABCD");
-  CHECK(labels == std::vector<int64_t>{1, 2, 3, 4});
+  CHECK(samples_of(shard) == "A1 B2 C3 D4 ");
   CHECK_SAYS(shard_error(TarWriter().add("a.png", "A").add("a.webp", "B").add("a.cls", "1").finish()),
              "member a.webp", "unique");
-}
-
-TEST_CASE("what a failed download left in place of a shard is named", "[data]") {
-  CHECK_SAYS(shard_error("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"), "Git LFS");
-  CHECK_SAYS(shard_error("<!DOCTYPE html><html></html>"), "HTML");
-  CHECK_SAYS(shard_error("\x1f\x8b\x08" + std::string(5000, 'z')), "compressed by gzip");
-  CHECK_SAYS(shard_error("\x28\xb5\x2f\xfd" + std::string(5000, 'z')), "compressed by zstd");
-  CHECK_SAYS(shard_error("\xfd"
-                         "7zXZ" +
-                         std::string(5000, 'z')),
-             "compressed by xz");
 }
 
 TEST_CASE("what may be a sample and is not read is a problem", "[data]") {
@@ -195,54 +162,18 @@ TEST_CASE("a broken tar is refused with the offset, wherever it breaks", "[data]
   const std::string good =
       TarWriter().add("1/a.jpg", data).add("1/b.jpg", data).add("1/c.jpg", data).finish();
   REQUIRE(shard_error(good).empty());
-
-  SECTION("truncated anywhere") {
-    for (size_t size = 0; size < good.size(); size += 256) {
-      INFO(size);
-      CHECK_SAYS(shard_error(good.substr(0, size)), "train-000000.tar", "broken tar file");
-    }
+  for (size_t size = 0; size < good.size(); size += 256) {
+    INFO(size);
+    CHECK_SAYS(shard_error(good.substr(0, size)), "train-000000.tar", "broken tar file");
   }
-  SECTION("no end mark") {
-    CHECK_SAYS(shard_error(TarWriter().add("1/a.jpg", data).without_end()), "ends at offset 1536");
-  }
-  SECTION("a damaged header") {
-    std::string damaged = good;
-    damaged[1536 + 3] = '!';
-    CHECK_SAYS(shard_error(damaged), "broken tar file at offset 1536");
-  }
-  SECTION("a zeroed header does not end the shard silently") {
-    std::string damaged = good;
-    damaged.replace(1536, 1024, 1024, '\0');
-    CHECK_SAYS(shard_error(damaged), "broken tar file at offset");
-  }
-  SECTION("not a tar at all") {
-    CHECK_SAYS(shard_error("\x1f\x8b" + std::string(5000, 'z')), "Expected an uncompressed tar");
-  }
-  SECTION("a size beyond the file") {
-    std::string damaged = TarWriter().add("1/a.jpg", data).finish();
-    damaged.replace(124, 11, "77777777777");
-    unsigned sum = 0;
-    for (size_t i = 0; i < 512; ++i)
-      sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(damaged[i]);
-    char octal[8];
-    std::snprintf(octal, sizeof octal, "%06o", sum);
-    damaged.replace(148, 6, octal, 6);
-    CHECK_SAYS(shard_error(damaged), "member 1/a.jpg at offset 0", "8589934591 bytes");
-  }
-  SECTION("no such file") {
-    CHECK_SAYS(message_of<DataError>([] { list_tar("/nonexistent/a.tar"); }), "/nonexistent/a.tar");
-  }
-}
-
-TEST_CASE("decode_image gives RGB planes and converts gray images", "[data]") {
-  const auto near_color = [](const std::vector<uint8_t>& chw, const std::array<int, 3>& color) {
-    REQUIRE(chw.size() == 3 * 8 * 16);
-    for (size_t i = 0; i < chw.size(); ++i)
-      if (std::abs(chw[i] - color[i / (8 * 16)]) > 2) return false;
-    return true;
-  };
-  CHECK(near_color(decode_image(bytes_of(flat_jpeg(16, 8, {200, 100, 50})), 8, 16), {200, 100, 50}));
-  CHECK(near_color(decode_image(bytes_of(flat_jpeg(16, 8, {77})), 8, 16), {77, 77, 77}));
+  CHECK_SAYS(shard_error(TarWriter().add("1/a.jpg", data).without_end()), "ends at offset 1536");
+  CHECK_SAYS(shard_error(std::string(good).replace(1536 + 3, 1, "!")), "broken tar file at offset 1536");
+  // A zeroed header does not end the shard silently.
+  CHECK_SAYS(shard_error(std::string(good).replace(1536, 1024, 1024, '\0')), "broken tar file at offset");
+  CHECK_SAYS(shard_error("\x1f\x8b\x08" + std::string(5000, 'z')), "compressed by gzip");
+  CHECK_SAYS(shard_error(fuzz::repair_tar(std::string(good).replace(124, 11, "77777777777"))),
+             "member 1/a.jpg at offset 0", "8589934591 bytes");
+  CHECK_SAYS(message_of<DataError>([] { list_tar("/nonexistent/a.tar"); }), "/nonexistent/a.tar");
 }
 
 TEST_CASE("decode_image refuses unexpected images", "[data]") {
@@ -252,13 +183,8 @@ TEST_CASE("decode_image refuses unexpected images", "[data]") {
   const std::string good = flat_jpeg(32, 32, {200, 100, 50});
   REQUIRE(error(good).empty());
   CHECK_SAYS(error(""), "empty");
-  CHECK_SAYS(error("not a jpeg"), "cannot be decoded as a JPEG");
-  CHECK_SAYS(error("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n"), "Git LFS pointer");
-  CHECK_SAYS(error("\r\n<HTML><body>403</body>"), "HTML page");
   CHECK_SAYS(error("\x1f\x8b\x08\x00" + good), "compressed by gzip");
   CHECK_SAYS(error(flat_jpeg(48, 32, {1, 2, 3})), "48 x 32 pixels, expected 32 x 32");
-  for (size_t size = 1; size < good.size() - 2; size += 20) {
-    INFO(size);
+  for (size_t size = 1; size < good.size() - 2; size += 20)
     CHECK_SAYS(error(good.substr(0, size)), "cannot be decoded as a JPEG");
-  }
 }

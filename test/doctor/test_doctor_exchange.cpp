@@ -36,48 +36,49 @@ TEST_CASE("correct collectives pass, in worlds of any size") {
 }
 
 TEST_CASE("every wrong collective is found") {
-  const Finding swapped = found_with([](ExchangeCalls& calls) {
-    calls.all_to_all = [right = calls.all_to_all](const at::Tensor& recv, const auto&... rest) {
-      right(recv, rest...);
-      if (recv.numel() > 0) recv.copy_(recv.flip(0).contiguous());
-    };
-  });
-  CHECK(swapped.status == Status::kFail);
-  CHECK(contains(swapped.detail, "all-to-all"));
-
-  const Finding lost = found_with([](ExchangeCalls& calls) {
-    calls.all_to_all = [right = calls.all_to_all](const at::Tensor& recv, const auto&... rest) {
-      right(recv, rest...);
-      if (recv.numel() > 0) recv[-1].fill_(0);
-    };
-  });
-  CHECK(lost.status == Status::kFail);
-
-  const Finding reduced = found_with([](ExchangeCalls& calls) {
-    calls.all_reduce_sum = [right = calls.all_reduce_sum](const at::Tensor& tensor) {
-      right(tensor);
-      tensor[500] += 1;
-    };
-  });
-  CHECK(contains(reduced.detail, "all-reduce"));
-  CHECK(contains(reduced.detail, "element 500"));
-
-  const Finding sent = found_with([](ExchangeCalls& calls) {
-    calls.broadcast = [right = calls.broadcast](const at::Tensor& tensor, int root) {
-      const at::Tensor before = tensor.clone();
-      right(tensor, root);
-      if (root == 2) tensor.copy_(before);
-    };
-  });
-  CHECK(contains(sent.detail, "broadcast from rank 2"));
-
-  const Finding gathered = found_with([](ExchangeCalls& calls) {
-    calls.all_gather = [right = calls.all_gather](const at::Tensor& out, const at::Tensor& in) {
-      right(out, in);
-      out.zero_();
-    };
-  });
-  CHECK(contains(gathered.detail, "all-gather"));
+  using Change = std::function<void(ExchangeCalls&)>;
+  const std::vector<std::pair<Change, const char*>> changes = {
+      {[](ExchangeCalls& calls) {
+         calls.all_to_all = [right = calls.all_to_all](const at::Tensor& recv, const auto&... rest) {
+           right(recv, rest...);
+           if (recv.numel() > 0) recv.copy_(recv.flip(0).contiguous());
+         };
+       },
+       "all-to-all"},
+      {[](ExchangeCalls& calls) {
+         calls.all_to_all = [right = calls.all_to_all](const at::Tensor& recv, const auto&... rest) {
+           right(recv, rest...);
+           if (recv.numel() > 0) recv[-1].fill_(0);
+         };
+       },
+       "all-to-all"},
+      {[](ExchangeCalls& calls) {
+         calls.all_reduce_sum = [right = calls.all_reduce_sum](const at::Tensor& tensor) {
+           right(tensor);
+           tensor[500] += 1;
+         };
+       },
+       "element 500"},
+      {[](ExchangeCalls& calls) {
+         calls.broadcast = [right = calls.broadcast](const at::Tensor& tensor, int root) {
+           const at::Tensor before = tensor.clone();
+           right(tensor, root);
+           if (root == 2) tensor.copy_(before);
+         };
+       },
+       "broadcast from rank 2"},
+      {[](ExchangeCalls& calls) {
+         calls.all_gather = [right = calls.all_gather](const at::Tensor& out, const at::Tensor& in) {
+           right(out, in);
+           out.zero_();
+         };
+       },
+       "all-gather"}};
+  for (const auto& [change, named] : changes) {
+    const Finding found = found_with(change);
+    CHECK(found.status == Status::kFail);
+    CHECK(contains(found.detail, named));
+  }
 }
 
 TEST_CASE("findings and exceptions of one rank are reported by all ranks") {

@@ -1,6 +1,8 @@
 // What follows from the facts of all processes, and how findings of several ranks are merged. Every failure
 // is planted.
 
+#include <functional>
+
 #include "catch.h"
 #include "doctor/machine.h"
 #include "temp_folder.h"
@@ -37,67 +39,48 @@ Ranks ranks_of(int world, bool single_host) {
 
 }  // namespace
 
-TEST_CASE("no fault is found if there is none") {
-  const std::vector<ProcessFacts> processes = healthy();
-  for (const Finding& finding : {check_versions(processes), check_driver(processes), check_devices(processes),
-                                 check_network(processes, ranks_of(4, /*single_host=*/false))}) {
+TEST_CASE("every fault that is planted is found, with its ranks; without one there is none") {
+  struct Fault {
+    Finding (*check)(const std::vector<ProcessFacts>&);
+    std::function<void(std::vector<ProcessFacts>&)> plant;
+    Status status;
+    const char* named;
+  };
+  const auto on_all = [](auto change) {
+    return [=](std::vector<ProcessFacts>& processes) {
+      for (ProcessFacts& facts : processes)
+        change(facts);
+    };
+  };
+  using Facts = std::vector<ProcessFacts>;
+  const std::vector<Fault> faults = {
+      {check_versions, [](Facts&) {}, Status::kPass, ""},
+      {check_versions, [](Facts& p) { p[2].versions = "sdp-train 1.0.1"; }, Status::kFail,
+       "rank 2: sdp-train 1.0.1"},
+      {check_versions, on_all([](ProcessFacts& facts) { facts.torch_runtime = "2.12.0"; }), Status::kFail,
+       ""},
+      {check_driver, [](Facts&) {}, Status::kPass, ""},
+      {check_driver, [](Facts& p) { p[3].cuda_driver = 12080; }, Status::kFail,
+       "rank 3: the driver supports CUDA 12.8"},
+      // An older minor version is enough.
+      {check_driver, on_all([](ProcessFacts& facts) { facts.cuda_driver = 13000, facts.cuda_built = 13020; }),
+       Status::kPass, ""},
+      {check_driver, on_all([](ProcessFacts& facts) { facts.cuda_driver = 0; }), Status::kSkip, ""},
+      {check_devices, [](Facts&) {}, Status::kPass, ""},  // GPUs of two hosts are different ones
+      {check_devices, [](Facts& p) { p[3].device = p[2].device; }, Status::kFail,
+       "2 and 3 on H200 (0000:0A:00.0) of b"},
+      {check_devices, [](Facts& p) { p[1].device = "CPU"; }, Status::kFail, "rank 1: "},
+      {check_devices, on_all([](ProcessFacts& facts) { facts.device = "CPU"; }), Status::kPass, ""}};
+  for (const Fault& fault : faults) {
+    std::vector<ProcessFacts> processes = healthy();
+    fault.plant(processes);
+    const Finding finding = fault.check(processes);
     INFO(finding.check << ": " << finding.detail);
-    CHECK(finding.status == Status::kPass);
+    CHECK(finding.status == fault.status);
+    CHECK(contains(finding.detail, fault.named));
+    if (fault.status == Status::kFail && fault.check != check_devices) CHECK_FALSE(finding.advice.empty());
   }
-}
-
-TEST_CASE("versions that differ between ranks fail, and name the ranks") {
-  std::vector<ProcessFacts> processes = healthy();
-  processes[2].versions = "sdp-train 1.0.1";
-  const Finding finding = check_versions(processes);
-  CHECK(finding.status == Status::kFail);
-  CHECK(contains(finding.detail, "rank 2: sdp-train 1.0.1"));
-  CHECK_FALSE(finding.advice.empty());
-}
-
-TEST_CASE("a LibTorch of another minor version fails") {
-  std::vector<ProcessFacts> processes = healthy();
-  for (ProcessFacts& facts : processes)
-    facts.torch_runtime = "2.12.0";
-  const Finding finding = check_versions(processes);
-  CHECK(finding.status == Status::kFail);
-  CHECK(contains(finding.advice, "LibTorch 2.11,"));
-}
-
-TEST_CASE("a driver that is too old for the build's CUDA fails; an older minor version does not") {
-  std::vector<ProcessFacts> processes = healthy();
-  processes[3].cuda_driver = 12080;
-  const Finding finding = check_driver(processes);
-  CHECK(finding.status == Status::kFail);
-  CHECK(contains(finding.detail, "rank 3: the driver supports CUDA 12.8, this build needs 13.0"));
-  CHECK_FALSE(finding.advice.empty());
-  for (ProcessFacts& facts : processes) {
-    facts.cuda_driver = 13000;
-    facts.cuda_built = 13020;
-  }
-  CHECK(check_driver(processes).status == Status::kPass);
-  for (ProcessFacts& facts : processes)
-    facts.cuda_driver = 0;
-  CHECK(check_driver(processes).status == Status::kSkip);
-}
-
-TEST_CASE("two ranks on one GPU fail; GPUs of two hosts are different ones") {
-  std::vector<ProcessFacts> processes = healthy();
-  processes[3].device = processes[2].device;
-  const Finding finding = check_devices(processes);
-  CHECK(finding.status == Status::kFail);
-  CHECK(contains(finding.detail, "2 and 3 on H200 (0000:0A:00.0) of b"));
-}
-
-TEST_CASE("a rank on the CPU while others use GPUs fails") {
-  std::vector<ProcessFacts> processes = healthy();
-  processes[1].device = "CPU";
-  const Finding finding = check_devices(processes);
-  CHECK(finding.status == Status::kFail);
-  CHECK(contains(finding.detail, "rank 1: each process computes on the CPU"));
-  for (ProcessFacts& facts : processes)
-    facts.device = "CPU";  // all ranks on CPUs, any number per host
-  CHECK(check_devices(processes).status == Status::kPass);
+  CHECK(check_network(healthy(), ranks_of(4, /*single_host=*/false)).status == Status::kPass);
 }
 
 TEST_CASE("a host whose name resolves to a loopback address cannot be reached from others") {

@@ -23,9 +23,11 @@ void spoil_values(Engine& engine, const Schedule& schedule, int process) {
       const int64_t updated = updates_all ? segment.elements : segment.share_elements(process);
       const at::Tensor values = at::full({segment.elements}, NAN, scalar_type(bucket.type));
       FlatCopies reads, writes;
-      engine.store().add_segment_reads(reads, segment, begin, values.narrow(0, begin, updated));
+      for (const PieceRange& range : piece_ranges(segment, begin, updated))
+        engine.store().add_read(reads, range, values.narrow(0, begin, updated));
       reads.run();
-      engine.store().add_segment_writes(writes, segment, values);
+      for (const PieceRange& piece : piece_ranges(segment, 0, segment.elements))
+        engine.store().add_write(writes, piece, values);
       writes.run();
     }
 }
@@ -38,7 +40,9 @@ void expect_readers_agree(const Engine& engine, const Schedule& schedule, Commun
       const auto options = at::TensorOptions(scalar_type(bucket.type)).device(comm.device());
       const at::Tensor mine = at::empty({segment.elements}, options);
       FlatCopies copies;
-      if (reads) engine.store().add_segment_reads(copies, segment, 0, mine);
+      if (reads)
+        for (const PieceRange& piece : piece_ranges(segment, 0, segment.elements))
+          engine.store().add_read(copies, piece, mine);
       copies.run();
       at::Tensor first = mine.clone();
       comm.broadcast(first, segment.holders.front());

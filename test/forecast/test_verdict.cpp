@@ -40,63 +40,44 @@ struct Situation {
   }
 };
 
-TEST_CASE("where data parallelism fits, it is recommended") {
-  const Verdict verdict = Situation{10, 20, 15}.on(80);
-  CHECK(verdict.recommended == "DDP");
-  CHECK(verdict.recommended_here == "DDP");
-  CHECK(verdict.fit == std::vector<std::string>{"this plan", "DDP", "FSDP"});
-  CHECK(verdict.fastest == "DDP");
-  CHECK(verdict.change.empty());
-  CHECK(verdict.memory_share == 0.5);
-  CHECK(verdict.time_at_equal_flops == 1.2);
-}
-
-TEST_CASE("the fastest method is told where it is another one, and the fastest of this program") {
-  Situation situation{.plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .plan_ms = 40};
-  CHECK(situation.on(80).recommended == "DDP");
-  CHECK(situation.on(80).fastest == "this plan");
-  CHECK(situation.on(80).fastest_here == "this plan");
-  CHECK(situation.on(80).fastest_over_recommended == Approx(0.8));
-  situation.fsdp_ms = 70;
-  CHECK(situation.on(80).fastest == "FSDP");
-  CHECK(situation.on(80).fastest_here == "this plan");
-}
-
-TEST_CASE("where only FSDP fits of the methods with the full model, this program's choice is told as well") {
-  const Verdict verdict = Situation{10, 20, 15}.on(16);
-  CHECK(verdict.recommended == "FSDP");
-  CHECK(verdict.recommended_here == "this plan");
-  const Verdict none =
-      Situation{
-          .plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 5, .checkpointing_gigabytes = 7.4}
-          .on(6);
-  CHECK(none.recommended == "FSDP");
-  CHECK(none.recommended_here.empty());
-  CHECK(none.change.empty());
-}
-
-TEST_CASE("where only this plan fits, or only with checkpointing, it is recommended") {
-  CHECK(Situation{10, 20, 15}.on(12).recommended == "this plan");
-  const Verdict verdict =
-      Situation{.plan_gigabytes = 10, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .checkpointing_gigabytes = 7}
-          .on(9);
-  CHECK(verdict.recommended == "this plan, checkpointing");
-  CHECK(verdict.change == "this plan, checkpointing");
-}
-
-TEST_CASE("where nothing fits, nothing is advised") {
-  const Verdict verdict = Situation{10, 20, 15}.on(3);
-  CHECK(verdict.recommended.empty());
-  CHECK(verdict.fit.empty());
-  CHECK(verdict.change.empty());
-}
-
-TEST_CASE("a plan of coverage 1 is the full model; of methods alike in time the first is recommended") {
-  Situation full{
-      .plan_gigabytes = 20, .ddp_gigabytes = 20, .fsdp_gigabytes = 15, .plan_ms = 101, .coverage = 1};
-  CHECK(full.on(80).recommended == "this plan");
-  full.plan_ms = 110;
-  CHECK(full.on(80).recommended == "DDP");
+TEST_CASE("what is recommended, what is the fastest, and what to change") {
+  struct Expected {
+    Situation situation;
+    double gigabytes;
+    const char *recommended, *recommended_here, *fastest, *change;
+  };
+  const Situation usual{10, 20, 15};
+  Situation fast = usual, faster_fsdp = usual, with_checkpointing = usual, small_fsdp{10, 20, 5},
+            full{20, 20, 15};
+  fast.plan_ms = faster_fsdp.plan_ms = 40;
+  faster_fsdp.fsdp_ms = 70;
+  with_checkpointing.checkpointing_gigabytes = 7;
+  small_fsdp.checkpointing_gigabytes = 7.4;
+  full.coverage = 1;
+  full.plan_ms = 101;  // alike in time: the first is recommended
+  Situation slow_full = full;
+  slow_full.plan_ms = 110;
+  for (const Expected& c :
+       {Expected{usual, 80, "DDP", "DDP", "DDP", ""}, Expected{fast, 80, "DDP", "DDP", "this plan", ""},
+        Expected{faster_fsdp, 80, "FSDP", "DDP", "FSDP", ""},
+        Expected{usual, 16, "FSDP", "this plan", "FSDP", ""}, Expected{small_fsdp, 6, "FSDP", "", "FSDP", ""},
+        Expected{usual, 12, "this plan", "this plan", "this plan", ""},
+        Expected{with_checkpointing, 9, "this plan, checkpointing", "this plan, checkpointing",
+                 "this plan, checkpointing", "this plan, checkpointing"},
+        Expected{usual, 3, "", "", "", ""}, Expected{full, 80, "this plan", "this plan", "DDP", ""},
+        Expected{slow_full, 80, "DDP", "DDP", "DDP", ""}}) {
+    const Verdict verdict = c.situation.on(c.gigabytes);
+    INFO(c.gigabytes << ", " << c.recommended << ", " << c.fastest);
+    CHECK(verdict.recommended == c.recommended);
+    CHECK(verdict.recommended_here == c.recommended_here);
+    CHECK(verdict.change == c.change);
+    CHECK(verdict.fastest == c.fastest);
+  }
+  CHECK(usual.on(80).fit == std::vector<std::string>{"this plan", "DDP", "FSDP"});
+  CHECK(usual.on(80).memory_share == 0.5);
+  CHECK(usual.on(80).time_at_equal_flops == 1.2);
+  CHECK(fast.on(80).fastest_over_recommended == Approx(0.8));
+  CHECK(faster_fsdp.on(80).fastest_here == "this plan");
 }
 
 constexpr int64_t kAllowance = 1000;

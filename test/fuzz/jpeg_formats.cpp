@@ -46,28 +46,6 @@ std::vector<std::string> jpeg_seeds() {
           flat_jpeg(32, 32, {200, 100, 50})};
 }
 
-/// [height, width, 3]
-std::vector<uint8_t> decoded(std::span<const uint8_t> jpeg, const Box& box, int eighths) {
-  const Pixels pixels = JpegImage(jpeg).decode(box, eighths);
-  require(pixels.width() == box.width() && pixels.height() == box.height(), "pixels of another box");
-  std::vector<uint8_t> rgb;
-  rgb.reserve(static_cast<size_t>(box.area() * 3));
-  for (int64_t y = 0; y < box.height(); ++y)
-    for (int64_t x = 0; x < box.width(); ++x)
-      rgb.insert(rgb.end(), pixels.row(y) + x * kPixelBytes, pixels.row(y) + x * kPixelBytes + 3);
-  return rgb;
-}
-
-std::vector<uint8_t> cut_out(std::span<const uint8_t> rgb, int64_t width, const Box& box) {
-  std::vector<uint8_t> part;
-  for (int64_t y = box.top; y < box.bottom; ++y) {
-    const auto row =
-        rgb.subspan(static_cast<size_t>((y * width + box.left) * 3), static_cast<size_t>(box.width() * 3));
-    part.insert(part.end(), row.begin(), row.end());
-  }
-  return part;
-}
-
 /// Random choices that depend only on the file.
 class Choices {
  public:

@@ -107,29 +107,14 @@ TEST_CASE("a block freed behind the allocator's back is not counted beside the n
     std::vector<at::Tensor> blocks;
     while (blocks.empty() || (blocks.back().data_ptr() != lost && blocks.size() < 1000))
       blocks.push_back(at::empty({bytes}, at::TensorOptions(at::kByte)));
-    if (blocks.back().data_ptr() != lost) continue;
+    if (blocks.back().data_ptr() != lost) {
+      leave_out(lost);
+      continue;
+    }
     ++found;
     CHECK(difference.now(MemoryKind::kActivations) == bytes * static_cast<int64_t>(blocks.size()));
   }
   CHECK(found > 0);
-}
-
-TEST_CASE("the gradients of a small network are found, and nothing is left allocated") {
-  count_allocations(test_device());
-  for (int pass = 0; pass < 2; ++pass) {  // in the first pass cuBLAS allocates its workspace
-    const int64_t before = allocated_now().total();
-    {
-      const at::TensorOptions options = at::TensorOptions(at::kFloat).device(test_device());
-      const at::Tensor weight = at::ones({64, 64}, options).requires_grad_();
-      const at::Tensor x = at::ones({16, 64}, options);
-      reset_peak();
-      at::linear(x, weight).relu().sum().backward();
-      book(weight.grad(), MemoryKind::kGradients);
-      CHECK(allocated_now()[MemoryKind::kGradients] == 64 * 64 * 4);
-      CHECK(allocated_at_peak().total() > before + 2 * 64 * 64 * 4);
-    }
-    if (pass == 1) CHECK(allocated_now().total() == before);
-  }
 }
 
 }  // namespace

@@ -34,20 +34,24 @@ TEST_CASE("relu_keeping_bits in both formats") {
 }
 
 TEST_CASE("a convolution with a frozen weight in both formats") {
-  const at::Tensor values = noise({2, 3, 6, 6}), weight = noise({4, 3, 3, 3});
-  for (const at::MemoryFormat format : kFormats)
-    for (const int64_t stride : {1, 2}) {
-      INFO(format << ", stride " << stride);
-      const at::Tensor x = values.clone(format).requires_grad_();
-      const at::Tensor y = conv2d(x, weight, stride, 1);
-      const at::Tensor gradient = noise(y.sizes()).contiguous(format);
-      y.backward(gradient);
-      const at::Tensor plain = values.clone().requires_grad_();
-      const at::Tensor expected = at::conv2d(plain, weight, {}, stride, 1);
-      expected.backward(gradient.contiguous());
-      CHECK(at::allclose(y, expected, 1e-12, 1e-12));
-      CHECK(at::allclose(x.grad(), plain.grad(), 1e-12, 1e-12));
-    }
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const at::MemoryFormat format : kFormats)
+      for (const int64_t kernel : {1, 3})
+        for (const int64_t stride : {1, 2}) {
+          INFO(type << ", " << format << ", kernel " << kernel << ", stride " << stride);
+          const at::Tensor values = noise({2, 3, 6, 6}).to(type),
+                           weight = noise({4, 3, kernel, kernel}).to(type);
+          const at::Tensor x = values.clone(format).requires_grad_();
+          const at::Tensor y = conv2d(x, weight, stride, kernel / 2);
+          const at::Tensor gradient = noise(y.sizes()).to(type);
+          y.backward(gradient.contiguous(format));
+          const at::Tensor plain = values.to(at::kDouble).clone().requires_grad_();
+          const at::Tensor expected = at::conv2d(plain, weight.to(at::kDouble), {}, stride, kernel / 2);
+          expected.backward(gradient.to(at::kDouble));
+          const double tolerance = type == at::kBFloat16 ? 2e-2 : type == at::kFloat ? 1e-5 : 1e-12;
+          CHECK(at::allclose(y.to(at::kDouble), expected, tolerance, tolerance));
+          CHECK(at::allclose(x.grad().to(at::kDouble), plain.grad(), tolerance, tolerance));
+        }
 }
 
 /// y, and the gradients of x and of the weight.

@@ -8,7 +8,6 @@
 
 #include "capture/layouts.h"
 #include "catch.h"
-#include "model/conv.h"
 #include "model/make_model.h"
 #include "test_device.h"
 
@@ -133,30 +132,6 @@ TEST_CASE("branches can be bound and unbound in any state") {
     CHECK(std::is_sorted(order.begin(), order.end()));
     CHECK(at::equal(model->features(input, {.training = false}), none));
   }
-}
-
-TEST_CASE("the input's gradient of a convolution is the same whether its weight is frozen or trained") {
-  const at::Device device = test_device();
-  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
-    for (int64_t kernel : {1, 3})
-      for (int64_t stride : {1, 2}) {
-        INFO(at::toString(type) << ", kernel " << kernel << ", stride " << stride);
-        const at::TensorOptions options = at::TensorOptions(type).device(device);
-        const at::Tensor weight = at::randn({6, 4, kernel, kernel}, options);
-        const at::Tensor values = at::randn({3, 4, 9, 9}, options);
-        std::vector<at::Tensor> gradients;
-        for (const bool is_trained : {true, false}) {
-          const at::Tensor x = values.clone().requires_grad_();
-          const at::Tensor w = weight.clone().requires_grad_(is_trained);
-          const at::Tensor y = conv2d(x, w, stride, kernel / 2);
-          y.backward(at::linspace(-1, 1, y.numel(), options.dtype(at::kFloat)).view(y.sizes()).to(type));
-          gradients.push_back(x.grad());
-          CHECK(w.grad().defined() == is_trained);
-        }
-        // The two may choose different kernels, which sum in another order.
-        const double tolerance = type == at::kBFloat16 ? 1e-2 : type == at::kFloat ? 1e-5 : 1e-12;
-        CHECK(at::allclose(gradients[1], gradients[0], tolerance, tolerance));
-      }
 }
 
 TEST_CASE("Swin-T drops both branches of a block with the block's probability") {

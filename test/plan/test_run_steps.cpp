@@ -110,6 +110,25 @@ TEST_CASE(
   CHECK(!is_due({}, 5));
 }
 
+TEST_CASE("what follows a step: intervals, the end, and a line of the metrics with every checkpoint") {
+  ExperimentSpec spec = spec_of("1");
+  spec.train.max_steps = 20;
+  spec.train.log_every_steps = 4;
+  spec.train.audit_every = 3;
+  spec.checkpoint.every_steps = 6;
+  spec.eval.every_steps = 5;
+  const RunSteps steps = run_steps(make_experiment(spec, 4), 1000);
+  for (int64_t done = 1; done <= 20; ++done) {
+    INFO(done);
+    const StepDecision decision = decide(spec, steps, done);
+    const bool saves = done % 6 == 0 || done == 20;
+    CHECK(decision.saves == saves);
+    CHECK(decision.logs == (done % 4 == 0 || saves));
+    CHECK(decision.audits == (done % 3 == 0));
+    CHECK(decision.evaluates == (done % 5 == 0));
+  }
+}
+
 TEST_CASE("a checkpoint is due the given number of minutes after the last one") {
   CheckpointSpec spec;
   spec.every_minutes = 1.5;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "catch.h"
@@ -41,27 +40,6 @@ inline GroupDepth one_stage(const AssignmentProblem& problem) {
   return {zeros, zeros, /*longest_gap=*/1};
 }
 
-/// Calls `visit` with every assignment of the groups.
-inline void for_all_assignments(int workers, int owners, size_t groups,
-                                const std::function<void(const Owners&)>& visit) {
-  Owners sets;
-  for (int bits = 0; bits < 1 << workers; ++bits) {
-    std::vector<int> set;
-    for (int worker = 0; worker < workers; ++worker)
-      if (bits >> worker & 1) set.push_back(worker);
-    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
-  }
-  Owners chosen(groups);
-  const std::function<void(size_t)> choose = [&](size_t group) {
-    if (group == groups) return visit(chosen);
-    for (const std::vector<int>& set : sets) {
-      chosen[group] = set;
-      choose(group + 1);
-    }
-  };
-  choose(0);
-}
-
 inline void check_owner_sets(const AssignmentProblem& problem, const Owners& owners) {
   REQUIRE(owners.size() == problem.flops.size());
   for (const std::vector<int>& set : owners) {
@@ -73,15 +51,23 @@ inline void check_owner_sets(const AssignmentProblem& problem, const Owners& own
   }
 }
 
-/// Whether `balance` is no worse than `other` in the order of assign_balanced, without tolerance for bytes.
-inline bool not_worse(const Balance& balance, const Balance& other) {
-  constexpr double kRounding = 1e-9;
-  if (balance.flops_max_over_mean > 1.05 * other.flops_max_over_mean + kRounding) return false;
-  // `other` is uneven in FLOPs: no further comparison.
-  if (other.flops_max_over_mean > 1.05 * balance.flops_max_over_mean) return true;
-  if (balance.bytes_max_over_mean > other.bytes_max_over_mean + kRounding) return false;
-  if (balance.bytes_max_over_mean < other.bytes_max_over_mean - kRounding) return true;
-  return balance.lambda2_by_unit <= other.lambda2_by_unit + kRounding;
+/// The number of the groups [begin, end) that each worker owns.
+inline std::vector<int> group_counts(const Owners& owners, size_t begin, size_t end, int workers) {
+  std::vector<int> count(workers, 0);
+  for (size_t group = begin; group < end; ++group)
+    for (int worker : owners[group])
+      ++count[worker];
+  return count;
+}
+
+/// Largest minus smallest.
+inline int spread(const std::vector<int>& counts) {
+  const auto [smallest, largest] = std::minmax_element(counts.begin(), counts.end());
+  return *largest - *smallest;
+}
+
+inline int spread(const Owners& owners, int workers) {
+  return spread(group_counts(owners, 0, owners.size(), workers));
 }
 
 }  // namespace sdp::test

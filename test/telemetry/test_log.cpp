@@ -88,12 +88,3 @@ TEST_CASE("the log file has time, rank and level, and is appended to", "[log]") 
   CHECK(contains(message_of<DataError>([&] { make_logger(0, folder / "log.txt/below", false).begin_file(); }),
                  "below"));
 }
-
-TEST_CASE("loggers are not registered globally", "[log]") {
-  const auto before = spdlog::default_logger();
-  const Logger logger = make_logger(0, std::nullopt, true);
-  int registered = 0;
-  spdlog::apply_all([&](const auto&) { ++registered; });
-  CHECK(registered == 1);  // spdlog's default logger
-  CHECK(spdlog::default_logger() == before);
-}

@@ -31,6 +31,7 @@ TEST_CASE("a run gets a new folder, or its existing one if resumed", "[run_folde
   CHECK(run.dir == output_dir / "first");
   CHECK(std::filesystem::is_directory(run.dir));
   put(run.spec(), "name: first");
+  std::filesystem::create_directories(run.dir / "checkpoints/.step-00000000.partial");
   CHECK(create(output_dir, "first", false).dir == run.dir);  // no results that could be lost yet
   put(run.metrics(), "{\"kind\":\"start\",\"step\":0}\n");
   CHECK(create(output_dir, "first", false).dir == run.dir);
@@ -46,12 +47,6 @@ TEST_CASE("a run gets a new folder, or its existing one if resumed", "[run_folde
   CHECK(create(output_dir, "first", true).dir == run.dir);
   CHECK(get(run.spec()) == "name: first");
   CHECK(std::filesystem::is_directory(create(output_dir, "second", true).dir));
-}
-
-TEST_CASE("a partial checkpoint is not a result that could be lost", "[run_folder]") {
-  const TempFolder folder;
-  std::filesystem::create_directories(folder / "run/checkpoints/.step-00000000.partial");
-  CHECK_NOTHROW(create(folder.path(), "run", false));
 }
 
 TEST_CASE("new files in a run folder are removed unless they are kept, and existing ones stay",
@@ -83,19 +78,6 @@ TEST_CASE("new files in a run folder are removed unless they are kept, and exist
   CHECK(get(run.spec()) == "new");
   CHECK(fs::exists(run.dir / "checkpoints/step-00000000/manifest.json"));
   CHECK_FALSE(fs::exists(run.lock()));
-}
-
-TEST_CASE("names of a run folder's files", "[run_folder]") {
-  const RunFolder run = {"runs/x"};
-  CHECK(run.spec() == "runs/x/spec.yaml");
-  CHECK(run.plan() == "runs/x/plan.json");
-  CHECK(run.history() == "runs/x/run.json");
-  CHECK(run.metrics() == "runs/x/metrics.jsonl");
-  CHECK(run.trace() == "runs/x/trace.jsonl");
-  CHECK(run.log() == "runs/x/log.txt");
-  CHECK(run.output() == "runs/x/output.txt");
-  CHECK(run.summary() == "runs/x/summary.json");
-  CHECK(run.lock() == "runs/x/run.lock");
 }
 
 TEST_CASE("impossible run folders are refused", "[run_folder]") {

@@ -50,17 +50,22 @@ size_t names_in(const fs::path& folder) {
 }  // namespace
 
 TEST_CASE("a lock file names its owner, and keeps its length with every heartbeat", "[run_lock]") {
+  const TempFolder folder;
+  const auto owner_in = [&](const std::string& text) {
+    put(RunFolder{folder.path()}.lock(), text);
+    return read_lock(folder.path()).owner;
+  };
   RunOwner owner = this_process();
   owner.job = "77";
   owner.job_restarts = 2;
   CHECK(owner.pid == getpid());
-  CHECK(parse_lock_text(lock_text(owner, 5)) == owner);
+  CHECK(owner_in(lock_text(owner, 5)) == owner);
   CHECK(lock_text(owner, 5) != lock_text(owner, 6));
   CHECK(lock_text(owner, 5).size() == lock_text(owner, 1000000).size());
   for (const char* damaged : {"", "{", "[]", "{\"id\": 1}"})
-    CHECK_FALSE(parse_lock_text(damaged).has_value());
+    CHECK_FALSE(owner_in(damaged).has_value());
   owner.id = "../elsewhere";  // it would be a part of a file's name
-  CHECK_FALSE(parse_lock_text(lock_text(owner, 5)).has_value());
+  CHECK_FALSE(owner_in(lock_text(owner, 5)).has_value());
   CHECK(this_process().id != owner.id);
 }
 
@@ -111,46 +116,6 @@ TEST_CASE("exactly one of several simultaneous starts gets the folder", "[run_lo
     CHECK(owners == 1);
     CHECK(refused == 3);
     CHECK(names_in(folder.path()) == 0);
-  }
-}
-
-TEST_CASE("processes take turns, and never two hold the lock at a time", "[run_lock]") {
-  const TempFolder folder;
-  const fs::path inside = folder / "inside";
-  // Each child repeats until it has locked the folder ten times; half of the time it leaves the lock behind.
-  const auto child = [&] {
-    for (int done = 0; done < 10;) {
-      try {
-        const pid_t owner = fork();
-        if (owner == 0) {
-          std::unique_ptr<RunLock> lock = acquire(folder, kSilent);
-          if (!fs::create_directory(inside)) _exit(2);  // another process owns the folder too
-          std::this_thread::sleep_for(milliseconds(1));
-          fs::remove(inside);
-          if (done % 2 == 0) _exit(0);
-          lock.reset();
-          _exit(0);
-        }
-        int status = 0;
-        waitpid(owner, &status, 0);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) ++done;
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 2) return 2;
-      } catch (...) {
-        _exit(3);
-      }
-    }
-    return 0;
-  };
-  std::vector<pid_t> children;
-  for (int i = 0; i < 3; ++i) {
-    children.push_back(fork());
-    if (children.back() == 0) _exit(child());
-  }
-  for (const pid_t pid : children) {
-    int status = 0;
-    waitpid(pid, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
   }
 }
 
@@ -285,18 +250,18 @@ TEST_CASE("a process that was slow to take over a lock leaves the next owner's a
   const fs::path lock = RunFolder{folder.path()}.lock();
   const RunOwner gone = gone_process();
   put(lock, lock_text(gone, 0));
-  LockWatch slow(folder.path());
-  CHECK(slow.look() == LockWatch::State::kFree);
+  const LockChain slow = read_lock(folder.path());
+  CHECK(slow.state() == LockState::kFree);
   acquire(folder)->check();  // and releases it
   const auto owner = acquire(folder);
-  put(slow.chain().next, lock_text(this_process(), 0));
+  put(slow.next, lock_text(this_process(), 0));
   owner->check();
   CHECK(read_lock(folder.path()).owner == owner->owner());
 }
 
 TEST_CASE("a child becomes the owner of its parent's lock", "[run_lock]") {
   const TempFolder folder;
-  auto parent = RunLock::acquire_for_child(folder.path(), no_notice);
+  auto parent = acquire(folder, {.heartbeat = {}});
   const pid_t child = fork();
   if (child == 0) {
     try {

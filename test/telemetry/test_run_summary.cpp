@@ -40,23 +40,6 @@ TEST_CASE("a summary is a JSON object and is read back unchanged", "[run_summary
                                        {"data_s", 1}});
 }
 
-TEST_CASE("a summary without times comes from an older version", "[run_summary]") {
-  const TempFolder folder;
-  const std::filesystem::path path = folder / "summary.json";
-  RunSummary summary = {
-      .step = 20, .total_steps = 20, .device = "CPU", .version = "0.1.0", .times = {.eval_s = 4}};
-  write_summary(path, summary);
-  json without = json::parse(get(path));
-  for (const char* key : {"skipped_steps", "train_s", "eval_s", "save_s", "data_s"})
-    without.erase(key);
-  put(path, without.dump());
-  summary.times = {};
-  CHECK(read_summary(path) == summary);
-  without["train_s"] = "long";
-  put(path, without.dump());
-  CHECK(contains(message_of<DataError>([&] { read_summary(path); }), "\"train_s\""));
-}
-
 TEST_CASE("the times of a run are the sums over its metrics", "[run_summary]") {
   const TempFolder folder;
   const std::filesystem::path path = folder / "metrics.jsonl";

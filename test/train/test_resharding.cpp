@@ -10,7 +10,10 @@
 #include <mutex>
 
 #include "catch.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/restore.h"
 #include "checkpoint/resumed_run.h"
+#include "checkpoint/save.h"
 #include "engine/engine_cases.h"
 #include "experiment/make_experiment.h"
 #include "memory/allocations.h"
@@ -148,8 +151,8 @@ void save(const Experiment& experiment, const std::filesystem::path& run, Commun
       counts.saver[{range.parameter, element_of(plan, parameter.shape, parameter.slice, range.unit, i)}] =
           comm.rank();
   }
-  save_checkpoint(run, experiment, engine, comm, {.step = 9, .skipped_steps = 2},
-                  describe_run(experiment, new_history()), 1, ignore_progress);
+  save_checkpoint(run, experiment, engine, comm, {.step = 9, .skipped_steps = 2, .threads = 1}, {},
+                  describe_run(experiment, new_history()), ignore_progress);
 }
 
 /// By buffer and element: the mean over the slots of the owners.
@@ -182,7 +185,7 @@ void restore_and_compare(const Experiment& saved, const Experiment& now, const s
   const SubnetPlan& plan = now.plan;
   Engine engine(plan, now.schedule, now.spec.optimizer, comm);
   const CheckpointReader reader(run, std::nullopt, /*verify_hashes=*/true);
-  restore(reader, {saved.spec, saved.plan}, now, engine);
+  restore(reader, saved, now, engine);
   expect(engine.step_count() == 7, "updates");
   for (const StateRange& range : engine.owned_state()) {
     const ParameterLayout& parameter = plan.layout.parameters[static_cast<size_t>(range.parameter)];
@@ -265,8 +268,7 @@ TEST_CASE("restoring takes no more memory than a process then holds, one range a
           Engine engine(now.plan, now.schedule, now.spec.optimizer, comm);
           reset_peak();
           const int64_t held = allocated_now().total();
-          restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true),
-                  {saved.spec, saved.plan}, now, engine);
+          restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true), saved, now, engine);
           const int64_t peak = allocated_at_peak().total();
           constexpr int64_t kSlack = 4096;  // of the checks for finite values
           expect(held > 0 && allocated_now().total() == held, "what is held");
@@ -286,7 +288,7 @@ TEST_CASE("the origin of the steps is where samples, micro-batches or the budget
   manifest.batch_norm_updates = 9;
   manifest.training_data = {.samples = 32, .hash = "x"};
   const auto origin = [&](const ExperimentSpec& changed) {
-    return origin_of_resumed(manifest, {spec, before.plan}, make_experiment(changed, 1), 32);
+    return origin_of_resumed(manifest, before, make_experiment(changed, 1), 32);
   };
   CHECK(origin(spec) == StepOrigin());
   ExperimentSpec same = spec;  // 8 samples per step, divided among fewer workers
@@ -318,7 +320,7 @@ struct Parts {
     StepOrigin origin;
     if (manifest.step > 0) {
       const Experiment before = make_experiment(spec, 1);
-      origin = origin_of_resumed(manifest, {spec, before.plan}, experiment, kSamples);
+      origin = origin_of_resumed(manifest, before, experiment, kSamples);
     }
     spec = now;
     manifest.training_data = {.samples = kSamples, .hash = "x"};

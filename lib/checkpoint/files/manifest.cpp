@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+/// Before version 5, weights of convolutions were stored in row-major order.
+constexpr int kManifestVersion = 5;
 constexpr const char* kOwnHash = "xxh3_128";
 constexpr size_t kHashDigits = 32;
 

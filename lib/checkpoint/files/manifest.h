@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "data/data_identity.h"
+#include "experiment/step_origin.h"
 #include "spec/field.h"
 
 namespace sdp {
-
-/// Before version 5, weights of convolutions were stored in row-major order.
-inline constexpr int kManifestVersion = 5;
 
 struct ManifestFile {
   std::string name;  ///< within the checkpoint's folder
@@ -32,67 +31,24 @@ struct ManifestFile {
   }
 };
 
-/// Identifies a data set (DataIdentity); empty if none was read.
-struct ManifestData {
-  int64_t samples = 0;
-  std::string hash;
-
-  bool operator==(const ManifestData&) const = default;
-
-  template <class Visitor>
-  static void fields(Visitor& field) {
-    field("samples", &ManifestData::samples);
-    field("hash", &ManifestData::hash);
-  }
-};
-
-/// What the run had done when its steps last changed in samples, micro-batches or share of the budget (a
-/// resume with another batch or division): later steps count from here. All 0 in a run without such a change.
-struct StepOrigin {
-  int64_t step = 0;
-  int64_t updates = 0;
-  int64_t samples = 0;             ///< consumed: the position in the training order
-  int64_t batch_norm_updates = 0;  ///< not 0 at step 0: those of the imported weights
-  double epochs = 0;               ///< consumed of train.epochs, which the budget scales
-  double warmup = 0;               ///< RunLength::warmup_steps, as it began; 0: by the keys of the schedule
-
-  /// Samples consumed by the first `done` steps, if those since the origin have `samples_per_step`: the
-  /// position in the training order.
-  int64_t samples_after(int64_t done, int64_t samples_per_step) const {
-    return samples + (done - step) * samples_per_step;
-  }
-
-  bool operator==(const StepOrigin&) const = default;
-
-  template <class Visitor>
-  static void fields(Visitor& field) {
-    field("step", &StepOrigin::step);
-    field("updates", &StepOrigin::updates);
-    field("samples", &StepOrigin::samples);
-    field("batch_norm_updates", &StepOrigin::batch_norm_updates);
-    field("epochs", &StepOrigin::epochs);
-    field("warmup", &StepOrigin::warmup, kOrDefault);  // not written by older programs
-  }
-};
-
 struct Manifest {
   int64_t step = 0;                ///< steps of the run, including skipped ones
   int64_t updates = 0;             ///< optimizer updates: step - skipped_steps
   int64_t skipped_steps = 0;       ///< train.on_nonfinite: skip
   int64_t batch_norm_updates = 0;  ///< torchvision's num_batches_tracked
-  StepOrigin origin;
+  StepOrigin origin = {};
   int64_t metrics_lines = 0;  ///< lines of metrics.jsonl when this checkpoint was saved
-  ManifestData training_data;
-  ManifestData test_data;
+  DataIdentity training_data = {};
+  DataIdentity test_data = {};
   int64_t workers = 1;
   int64_t replicas = 1;
   int64_t processes = 1;
   int64_t threads = 0;  ///< per process; 0: an imported model
-  std::string plan_hash;
-  std::string libtorch_version;
-  std::string program_version;
+  std::string plan_hash = {};
+  std::string libtorch_version = {};
+  std::string program_version = {};
   /// The processes' files in rank order, then all others.
-  std::vector<ManifestFile> files;
+  std::vector<ManifestFile> files = {};
 
   bool operator==(const Manifest&) const = default;
 

@@ -29,14 +29,6 @@ inline constexpr const char* kSavedSpec = "spec.yaml";
 inline constexpr const char* kSavedPlan = "plan.json";
 inline constexpr const char* kSavedHistory = "run.json";  ///< not in checkpoints of older programs
 
-/// Which checkpoint a run resumes from (--resume).
-enum class Resume {
-  kNo,          ///< none: a new run
-  kLatest,      ///< the one named by `latest`; an error if there is none or it is damaged
-  kLatestGood,  ///< the newest that verifies; an error if there is none
-  kIfAny,       ///< as kLatest, but a run without a checkpoint starts from the beginning
-};
-
 /// All functions throw DataError if the file system fails. Only one process (rank 0) calls begin() and
 /// commit().
 class CheckpointStore {

@@ -1,7 +1,9 @@
-// Whole subnetworks: an even share of every stage, and no long run of absent blocks. The counts below are
-// made from owner sets alone, by plain loops over all workers, stages and blocks.
+// The best of all assignments, and whole subnetworks: an even share of every stage, and no long run of absent
+// blocks. What is expected is counted from owner sets alone, by plain loops over all workers, stages and
+// blocks.
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -16,12 +18,33 @@
 #include "subnet/random_bits.h"
 
 namespace sdp {
+namespace {
 
 using test::check_owner_sets;
-using test::for_all_assignments;
+using test::one_stage;
 using test::random_problem;
+using test::spread;
 
-namespace {
+/// Calls `visit` with every assignment of the groups.
+void for_all_assignments(int workers, int owners, size_t groups,
+                         const std::function<void(const Owners&)>& visit) {
+  Owners sets;
+  for (int bits = 0; bits < 1 << workers; ++bits) {
+    std::vector<int> set;
+    for (int worker = 0; worker < workers; ++worker)
+      if (bits >> worker & 1) set.push_back(worker);
+    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
+  }
+  Owners chosen(groups);
+  const std::function<void(size_t)> choose = [&](size_t group) {
+    if (group == groups) return visit(chosen);
+    for (const std::vector<int>& set : sets) {
+      chosen[group] = set;
+      choose(group + 1);
+    }
+  };
+  choose(0);
+}
 
 bool has(const std::vector<int>& owners, int worker) {
   return std::find(owners.begin(), owners.end(), worker) != owners.end();
@@ -50,30 +73,6 @@ std::vector<int> gaps_of(int worker, const std::vector<int>& block, const Owners
   return gaps;
 }
 
-/// Largest difference between two workers' numbers of groups of a stage.
-int unevenness(const std::vector<int>& stage, const Owners& owners, int workers) {
-  int result = 0;
-  for (int s = 0; s <= stage.back(); ++s) {
-    int fewest = std::numeric_limits<int>::max();
-    int most = 0;
-    for (int worker = 0; worker < workers; ++worker) {
-      const int share = share_of(worker, stage, owners)[s];
-      fewest = std::min(fewest, share);
-      most = std::max(most, share);
-    }
-    result = std::max(result, most - fewest);
-  }
-  return result;
-}
-
-int longest_gap(const std::vector<int>& block, const Owners& owners, int workers) {
-  int result = 0;
-  for (int worker = 0; worker < workers; ++worker)
-    for (int gap : gaps_of(worker, block, owners))
-      result = std::max(result, gap);
-  return result;
-}
-
 /// Squared shares, which are smallest if they are even, and blocks by which gaps are too long.
 int64_t plain_shortfall(const GroupDepth& depth, const Owners& owners, int workers) {
   int64_t result = 0;
@@ -86,38 +85,77 @@ int64_t plain_shortfall(const GroupDepth& depth, const Owners& owners, int worke
   return result;
 }
 
-struct Small {
-  int workers, owners;
-  GroupDepth depth;
-};
-
 }  // namespace
 
-TEST_CASE("small networks: as whole as the best of all assignments, then as even in FLOPs") {
-  const std::vector<Small> problems = {
+/// The lowest shortfall, then FLOPs within their tolerance, then bytes, then lambda2 of all assignments.
+enum class Compared { kFlops, kBytes, kLambda2 };
+
+void check_best_of_all(const AssignmentProblem& problem, Compared compared) {
+  constexpr double kRounding = 1e-9;
+  const auto shortfall_of = [&](const Owners& owners) {
+    return problem.depth.stage.empty() ? 0 : plain_shortfall(problem.depth, owners, problem.workers);
+  };
+  int64_t best = std::numeric_limits<int64_t>::max();
+  std::vector<Balance> all;
+  for_all_assignments(problem.workers, problem.owners, problem.flops.size(), [&](const Owners& owners) {
+    const int64_t shortfall = shortfall_of(owners);
+    if (shortfall > best) return;
+    if (shortfall < best) all.clear();
+    best = shortfall;
+    all.push_back(balance_of(problem, owners));
+  });
+  const auto keep_up_to = [&](double Balance::*figure, double factor) {
+    double least = std::numeric_limits<double>::max();
+    for (const Balance& balance : all)
+      least = std::min(least, balance.*figure);
+    std::erase_if(all, [&](const Balance& b) { return b.*figure > factor * least + kRounding; });
+    return factor * least;
+  };
+  const Owners owners = assign_balanced(problem);
+  check_owner_sets(problem, owners);
+  CHECK(assign_balanced(problem) == owners);
+  CHECK(shortfall_of(owners) == best);
+  const Balance found = balance_of(problem, owners);
+  CHECK(found.flops_max_over_mean <= keep_up_to(&Balance::flops_max_over_mean, 1.05) + kRounding);
+  if (compared == Compared::kFlops) return;
+  CHECK(found.bytes_max_over_mean <= keep_up_to(&Balance::bytes_max_over_mean, 1) + kRounding);
+  if (compared == Compared::kBytes) return;
+  CHECK(found.lambda2_by_unit <= keep_up_to(&Balance::lambda2_by_unit, 1) + kRounding);
+}
+
+TEST_CASE("few groups: the best of all assignments, found by exhaustive search") {
+  struct Whole {
+    int workers, owners;
+    GroupDepth depth;
+  };
+  const std::vector<Whole> whole = {
       {3, 1, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 4}}, {3, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 2}},
       {4, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 1}}, {4, 1, {{0, 0, 1, 1, 2}, {0, 1, 2, 3, 4}, 2}},
       {4, 2, {{0, 0, 0, 0, 0}, {0, 0, 1, 1, 2}, 1}}, {4, 3, {{0, 1, 1, 2, 2}, {0, 1, 2, 3, 4}, 1}},
       {5, 2, {{0, 0, 1, 1}, {0, 1, 2, 3}, 2}},       {5, 1, {{0, 0, 0, 0, 0}, {0, 1, 2, 3, 4}, 3}}};
-  for (const auto& [workers, owners, depth] : problems) {
-    INFO("p " << owners << " of " << workers << ", gaps of " << depth.longest_gap);
+  for (const auto& [workers, owners, depth] : whole) {
+    INFO("whole, p " << owners << " of " << workers << ", gaps of " << depth.longest_gap);
     AssignmentProblem problem = random_problem(workers, owners, static_cast<int>(depth.stage.size()), 7);
     problem.depth = depth;
-    const Owners found = assign_balanced(problem);
-    check_owner_sets(problem, found);
-    CHECK(assign_balanced(problem) == found);
-    int64_t best = std::numeric_limits<int64_t>::max();
-    double even_flops = 0;
-    for_all_assignments(workers, owners, depth.stage.size(), [&](const Owners& all) {
-      const int64_t shortfall = plain_shortfall(depth, all, problem.workers);
-      if (shortfall > best) return;
-      const double flops = balance_of(problem, all).flops_max_over_mean;
-      even_flops = shortfall < best ? flops : std::min(even_flops, flops);
-      best = shortfall;
-    });
-    CHECK(plain_shortfall(depth, found, workers) == best);
-    CHECK(balance_of(problem, found).flops_max_over_mean <= 1.05 * even_flops + 1e-9);
+    check_best_of_all(problem, Compared::kFlops);
   }
+  const auto without_tolerance = [](int n, int p, int groups, uint64_t seed) {
+    AssignmentProblem problem = random_problem(n, p, groups, seed);
+    problem.bytes_tolerance = problem.bytes_for_mixing = 0;
+    return problem;
+  };
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    INFO("unequal, seed " << seed);
+    check_best_of_all(without_tolerance(4, 2, 5, seed), Compared::kBytes);
+  }
+  for (const auto& [n, p, groups] :
+       {std::tuple{4, 2, 4}, {4, 1, 4}, {4, 3, 4}, {4, 3, 3}, {4, 2, 3}, {3, 1, 4}, {3, 2, 4}, {2, 1, 3}})
+    for (uint64_t seed = 0; seed < 2; ++seed) {
+      INFO("equal numbers, n " << n << ", p " << p << ", groups " << groups << ", seed " << seed);
+      AssignmentProblem problem = without_tolerance(n, p, groups, seed);
+      problem.depth = one_stage(problem);
+      check_best_of_all(problem, Compared::kLambda2);
+    }
 }
 
 TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
@@ -168,13 +206,17 @@ TEST_CASE("every worker has an even share of each stage of every model, and no l
       std::vector<int> block(of_block.size());
       for (size_t b = 0; b < block.size(); ++b)
         block[b] = static_cast<int>(b);
-      CHECK(unevenness(stage_of_block, of_block, n) <= 1);
-      const int accepted = (n + p - 1) / p + 1;
-      CHECK(longest_gap(block, of_block, n) <= accepted);
+      for (int stage = 0; stage <= stage_of_block.back(); ++stage) {
+        std::vector<int> shares;
+        for (int worker = 0; worker < n; ++worker)
+          shares.push_back(share_of(worker, stage_of_block, of_block)[stage]);
+        CHECK(spread(shares) <= 1);
+      }
       for (int worker = 0; worker < n; ++worker) {
         const WorkerDepth depth = depth_of(plan, worker);
         const std::vector<int> gaps = gaps_of(worker, block, of_block);
         CHECK(depth.longest_gap_blocks == *std::max_element(gaps.begin(), gaps.end()));
+        CHECK(depth.longest_gap_blocks <= (n + p - 1) / p + 1);
         const int branches_of_block = static_cast<int>(layout.branches.size() / block.size());
         for (const auto& [stage, share] : share_of(worker, stage_of_block, of_block)) {
           CHECK(depth.branches_by_stage.at(stage) == share * branches_of_block);

@@ -1,12 +1,14 @@
-#include "eval/evaluation.h"
+#include "eval/predictions.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "eval/passes.h"
 #include "io/file.h"
 #include "text/table.h"
 #include "text/units.h"
@@ -44,6 +46,27 @@ std::string quoted(const std::string& text) {
 }
 
 }  // namespace
+
+Predictions predict(const EvalInputs& inputs, FullModel& full_model) {
+  const at::NoGradGuard no_grad;
+  EvalTimes times;
+  const BoundModel bound = bind(inputs, full_model, /*training=*/false, times);
+  const EvalBatches batches =
+      eval_batches(inputs, samples_to_evaluate(inputs.experiment.spec.eval, inputs.test.size()));
+  const std::unique_ptr<Feed> feed = inputs.test.evaluation(batches);
+  std::vector<at::Tensor> logits;
+  std::vector<at::Tensor> labels;
+  std::vector<int64_t> samples;
+  Work work(inputs.line, "predicting with the full model", "batches");
+  for_each_batch(inputs, *feed, passes_of(inputs.comm, batches.count()), bound.mode, work.on_progress(),
+                 [&](int64_t, const TensorBatch& batch) {
+                   if (batch.samples.empty()) return;
+                   logits.push_back(bound.model->forward(batch.input, bound.mode));
+                   labels.push_back(batch.labels);
+                   samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
+                 });
+  return {.logits = at::cat(logits), .labels = at::cat(labels), .samples = at::tensor(samples, at::kLong)};
+}
 
 int64_t ConfusionMatrix::images(size_t label) const {
   return std::accumulate(counts[label].begin(), counts[label].end(), int64_t{0});
