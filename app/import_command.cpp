@@ -25,6 +25,7 @@
 #include "spec/error.h"
 #include "spec/text.h"
 #include "telemetry/progress.h"
+#include "telemetry/run_history.h"
 #include "train/run_rank.h"
 
 namespace sdp {

@@ -16,6 +16,7 @@
 #include "memory/freed_memory.h"
 #include "message_of.h"
 #include "spec/error.h"
+#include "telemetry/run_history.h"
 #include "temp_folder.h"
 #include "test_device.h"
 #include "train/train_step.h"
