@@ -15,6 +15,7 @@
 #include "process/identity.h"
 #include "spec/error.h"
 #include "subnet/plan.h"
+#include "telemetry/log.h"
 #include "text/units.h"
 #include "train/run_text.h"
 #include "train/shared_run_folder.h"
