@@ -6,7 +6,7 @@
 //
 // The engine works on segments of flat elements (subnet/schedule.h). A piece of a divided parameter is a
 // strided view of its part, so values are copied in and out. A segment's elements are the elements of its
-// pieces, each in the storage order of its slice.
+// pieces, each in its storage order.
 
 #include <ATen/core/Tensor.h>
 
@@ -60,9 +60,9 @@ class ParameterStore {
   const std::vector<Slot>& slots() const { return slots_; }
   const SlotTensors& slot(int local_slot) const { return slot_tensors_.at(local_slot); }
 
-  /// By parameter and unit: views into every stored part that contains the piece, in the shape of its slice.
+  /// By parameter and unit: views into every stored part that contains the piece, in its shape.
   const std::map<std::pair<int, int>, std::vector<at::Tensor>>& pieces() const { return pieces_; }
-  /// A unit's piece of a parameter on this process, as a view in the shape of its slice.
+  /// A unit's piece of a parameter on this process, as a view in its shape.
   at::Tensor piece(int parameter, int unit) const;
   /// Adds the copy of the range into `values`, flat and of any type, at the range's offset.
   void add_read(FlatCopies& copies, const PieceRange& range, const at::Tensor& values) const;
