@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "model/loss.h"
-#include "model/model.h"
+#include "model/make_model.h"
 #include "model/tensors.h"
 
 namespace sdp {

@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "model/loss.h"
+#include "model/make_model.h"
 #include "model/model_spec.h"
 #include "telemetry/progress.h"
 

@@ -7,6 +7,7 @@
 #include "catch.h"
 #include "comm/thread_ranks.h"
 #include "eval/evaluation.h"
+#include "experiment/make_experiment.h"
 #include "memory/freed_memory.h"
 #include "spec/error.h"
 #include "test_device.h"
