@@ -21,15 +21,16 @@ namespace sdp {
 namespace {
 
 int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const SharedRunFolder& run,
-          const Logger& log, Resume resume, int64_t planned_bytes) {
+          const Logger& log, Resume resume, int64_t planned_bytes, int64_t evaluation) {
   const bool first = comm.rank() == 0;
   if (first) {
     log.info(describe_start(experiment, device_name(comm.device())));
     log.info(fmt::format("ranks from {}; run folder {}",
                          ranks.source.empty() ? "a single process" : ranks.source, run.folder.dir.string()));
-    log.info(fmt::format("tensors of a process are planned to reach {} in training; {} has {}",
-                         format_bytes(planned_bytes), device_name(comm.device()),
-                         format_bytes(device_memory_bytes(comm.device()))));
+    log.info(
+        fmt::format("tensors of a process are planned to reach {} in training, {} in evaluation; {} has {}",
+                    format_bytes(planned_bytes), format_bytes(evaluation), device_name(comm.device()),
+                    format_bytes(device_memory_bytes(comm.device()))));
   }
   Trainer trainer(experiment, comm, run, log, resume);
   if (first && trainer.has_work()) {
@@ -125,8 +126,11 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, StopSignals& sign
       log.warn(warning);
   // Recorded while there is memory.
   const int64_t planned_bytes = planned_peak(experiment, ranks.rank, device.is_cuda()).total();
+  const Cost cost = cost_of(experiment, ranks.rank);
+  const int64_t evaluation =
+      cost.parameter_bytes + cost.optimizer_bytes + evaluation_bytes(experiment, device.is_cuda(), 0);
   try {
-    const int code = train(experiment, ranks, *comm, run, log, resume, planned_bytes);
+    const int code = train(experiment, ranks, *comm, run, log, resume, planned_bytes, evaluation);
     signals.ignore();
     return code;
   } catch (const Error& error) {
