@@ -18,7 +18,7 @@
 #include "model/tensors.h"
 #include "spec/error.h"
 #include "telemetry/progress.h"
-#include "train/run_start.h"
+#include "train/run_data.h"
 #include "train/train_step.h"
 
 namespace sdp {

@@ -16,6 +16,7 @@
 #include "checkpoint/files/safetensors.h"
 #include "checkpoint/files/store.h"
 #include "commands.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "hub/import.h"
 #include "hub/library_files.h"

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "checkpoint/files/store.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "spec/error.h"
 #include "spec/value_text.h"

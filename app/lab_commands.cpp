@@ -17,7 +17,7 @@
 #include "comm/ranks.h"
 #include "commands.h"
 #include "device/device.h"
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/regime.h"
@@ -33,8 +33,8 @@
 #include "telemetry/run_folder.h"
 #include "telemetry/run_lock.h"
 #include "telemetry/run_summary.h"
+#include "train/run_data.h"
 #include "train/run_rank.h"
-#include "train/run_start.h"
 
 namespace sdp {
 namespace {

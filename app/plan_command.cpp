@@ -7,6 +7,7 @@
 #include "checkpoint/resumed_run.h"
 #include "commands.h"
 #include "device/device.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/print.h"
 #include "experiment/spec/resume.h"

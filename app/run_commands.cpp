@@ -18,10 +18,11 @@
 #include "feed/feed.h"
 #include "hub/export.h"
 #include "inputs.h"
+#include "model/make_model.h"
 #include "spec/error.h"
 #include "telemetry/progress.h"
 #include "train/best.h"
-#include "train/run_start.h"
+#include "train/run_data.h"
 #include "train/run_text.h"
 
 namespace sdp {

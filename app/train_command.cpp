@@ -12,6 +12,7 @@
 #include "comm/launcher.h"
 #include "commands.h"
 #include "device/device.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "experiment/spec/resume.h"
 #include "inputs.h"

@@ -9,6 +9,7 @@
 
 #include <cstdio>
 
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "hub/export.h"
 #include "model/branch.h"

@@ -3,8 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "model/loss.h"
+#include "model/make_model.h"
 
 namespace sdp {
 

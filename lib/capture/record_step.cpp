@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "model/loss.h"
-#include "model/model.h"
+#include "model/make_model.h"
 #include "model/tensors.h"
 
 namespace sdp {

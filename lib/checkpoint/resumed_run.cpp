@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "plan/run_steps.h"
 #include "spec/error.h"

@@ -13,10 +13,6 @@
 
 namespace sdp {
 
-void throw_problem(const std::string& message) {
-  throw DataError(message);
-}
-
 std::unique_ptr<Dataset> open_dataset(const DataSpec& spec, const ModelSpec& model, Split split,
                                       const OnProgress& on_progress) {
   if (spec.path.empty())

@@ -8,42 +8,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "data/data_spec.h"
+#include "data/formats/buffer.h"
+#include "data/formats/on_problem.h"
 #include "data/image_shape.h"
 #include "io/on_progress.h"
 #include "model/model_spec.h"
 #include "spec/error.h"
 
 namespace sdp {
-
-/// Like std::allocator, but leaves new elements without a value uninitialized.
-template <class T>
-struct UninitializedAllocator : std::allocator<T> {
-  template <class U>
-  struct rebind {
-    using other = UninitializedAllocator<U>;
-  };
-
-  template <class U, class... Arguments>
-  void construct(U* place, Arguments&&... arguments) {
-    if constexpr (sizeof...(Arguments) == 0)
-      ::new (static_cast<void*>(place)) U;
-    else
-      ::new (static_cast<void*>(place)) U(std::forward<Arguments>(arguments)...);
-  }
-};
-
-/// Numbers that are about to be overwritten: resize() and Buffer(size) do not write zeros first, which for
-/// the megabytes of a batch takes as long as writing the values.
-template <class T>
-using Buffer = std::vector<T, UninitializedAllocator<T>>;
 
 /// Images or tokens; the vectors of the other kind are empty.
 struct Batch {
@@ -157,9 +135,6 @@ class ImageDataset : public Dataset {
   OnError on_error_;
 };
 
-/// Throws DataError with the message.
-void throw_problem(const std::string& message);
-
 /// Opens and checks the data set for a model. Throws UsageError if data.path is empty or the model's sizes do
 /// not match the data set's, and DataError with file, member and offset if something is missing, damaged or
 /// ambiguous. With data.validation_share, both splits are parts of the training set. Reports the progress of
@@ -176,17 +151,5 @@ std::vector<int64_t> samples_of_side(int64_t size, double validation_share, Spli
 
 /// These samples of a data set as a data set of its own.
 std::unique_ptr<Dataset> subset_of(std::unique_ptr<Dataset> whole, std::vector<int64_t> samples);
-
-/// Returns the result of `read`, or std::nullopt if it throws a DataError, which is passed to `on_problem`.
-/// `read` itself must not call on_problem, as the problem would be reported twice.
-template <class Read>
-auto attempt(const OnProblem& on_problem, const Read& read) -> std::optional<decltype(read())> {
-  try {
-    return read();
-  } catch (const DataError& error) {
-    on_problem(error.what());
-    return std::nullopt;
-  }
-}
 
 }  // namespace sdp

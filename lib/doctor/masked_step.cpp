@@ -11,7 +11,7 @@
 
 #include "capture/layouts.h"
 #include "engine/engine.h"
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "model/tensors.h"
 #include "train/train_step.h"
 

@@ -8,6 +8,7 @@
 
 #include "eval/passes.h"
 #include "model/loss.h"
+#include "model/make_model.h"
 #include "model/model_spec.h"
 
 namespace sdp {

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "experiment/make_experiment.h"
 #include "experiment/spec/resume.h"
 #include "experiment/step_limits.h"
 #include "forecast/peak.h"

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 
 namespace sdp {
 namespace {

@@ -28,7 +28,7 @@
 #include "telemetry/progress.h"
 #include "telemetry/run_folder.h"
 #include "text/json_text.h"
-#include "train/run_start.h"
+#include "train/run_data.h"
 #include "train/run_text.h"
 
 namespace sdp {

@@ -7,6 +7,7 @@
 
 #include <functional>
 
+#include "model/drop_rates.h"
 #include "model/model.h"
 
 namespace sdp {

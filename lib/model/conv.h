@@ -6,7 +6,6 @@
 #include <c10/core/MemoryFormat.h>
 
 #include "model/norms.h"
-#include "model/residual_layout.h"
 
 namespace sdp {
 
@@ -25,19 +24,5 @@ at::Tensor conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride,
 /// relu(x) in place, which saves one bit per element for the backward pass. It saves memory if no following
 /// operation saves the result.
 at::Tensor relu_keeping_bits(const at::Tensor& x);
-
-/// The forward pass of the stem.
-class ConvStem {
- public:
-  explicit ConvStem(Stem stem) : stem_(stem) {}
-  void bind(const TensorSource& source);
-  /// images [B, C, S, S] -> [B, W, S', S']. `is_kept`: whether a later operation saves the result.
-  at::Tensor forward(const at::Tensor& images, const ForwardMode& mode, bool is_kept) const;
-
- private:
-  Stem stem_;
-  at::Tensor conv1_;  // [W, C, 3, 3] or [W, C, 7, 7]
-  BatchNorm bn1_;
-};
 
 }  // namespace sdp

@@ -13,9 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "model/model_spec.h"
 #include "model/tensors.h"
-#include "subnet/plan.h"
 
 namespace sdp {
 
@@ -56,13 +54,5 @@ class Model {
   /// Logits [B, num_classes] or [B, T, vocab_size].
   at::Tensor forward(const at::Tensor& input, const ForwardMode& mode);
 };
-
-/// The model that the spec names, with nothing bound.
-std::unique_ptr<Model> make_model(const ModelSpec& spec);
-
-/// The worker's subnetwork: the shared tensors are bound, and every branch of which the worker has a tensor.
-/// In neuron construction this is every branch, because tensors that are not sliced are shared.
-std::unique_ptr<Model> make_subnetwork(const ModelSpec& spec, const SubnetPlan& plan, int worker,
-                                       const TensorSource& source);
 
 }  // namespace sdp

@@ -37,6 +37,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/drop_rates.h"
 #include "spec/field.h"
 #include "spec/position.h"
 #include "spec/visit.h"
@@ -51,20 +52,6 @@ struct ModelLayout;
 class Model;
 class LibraryFormat;
 using LibraryConstants = std::map<std::string, at::Tensor>;
-
-/// How the probability of dropping a branch follows from model.stochastic_depth. Both rules are from Huang et
-/// al. 2016. kLinear: it rises linearly from 0 at the first branch to model.stochastic_depth at the last.
-/// kUniform: it is the same for every branch.
-enum class StochasticDepthRule { kLinear, kUniform };
-SDP_ENUM_NAMES(StochasticDepthRule, {StochasticDepthRule::kLinear, "linear"},
-               {StochasticDepthRule::kUniform, "uniform"})
-
-/// Probabilities of random dropping in training, for every model (model/branch.h).
-struct DropRates {
-  double dropout = 0;
-  double stochastic_depth = 0;
-  StochasticDepthRule stochastic_depth_rule = StochasticDepthRule::kLinear;
-};
 
 /// Treatment of a model's keys. They are fixed, because the sizes and the input of a model determine its
 /// tensors.

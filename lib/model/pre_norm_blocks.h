@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/drop_rates.h"
 #include "model/model.h"
 #include "model/pre_norm_branch.h"
 

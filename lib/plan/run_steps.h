@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "checkpoint/files/manifest.h"
 #include "experiment/experiment.h"
 #include "experiment/spec/schedule_spec.h"
+#include "experiment/step_origin.h"
 
 namespace sdp {
 

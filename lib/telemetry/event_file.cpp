@@ -16,7 +16,7 @@
 namespace sdp {
 namespace {
 
-constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::string_view kFileNamePrefix = "events.out.tfevents.";
 constexpr std::string_view kFileVersion = "brain.Event:2";
 
 enum class ProtoType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
@@ -102,10 +102,10 @@ double now_s() {
 /// The time in the name of the folder's newest event file; 0 if there is none.
 int64_t newest_seconds(const std::filesystem::path& folder) {
   int64_t newest = 0;
-  for (const std::filesystem::path& file : files_matching(folder, std::string(kPrefix) + "*")) {
+  for (const std::filesystem::path& file : files_matching(folder, std::string(kFileNamePrefix) + "*")) {
     const std::string name = file.filename().string();
     int64_t seconds = 0;
-    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), seconds);
+    std::from_chars(name.data() + kFileNamePrefix.size(), name.data() + name.size(), seconds);
     newest = std::max(newest, seconds);
   }
   return newest;
@@ -113,7 +113,7 @@ int64_t newest_seconds(const std::filesystem::path& folder) {
 
 std::filesystem::path new_event_file(const std::filesystem::path& folder) {
   const int64_t seconds = std::max(static_cast<int64_t>(now_s()), newest_seconds(folder) + 1);
-  return folder / fmt::format("{}{:010}.{}", kPrefix, seconds, host_name());
+  return folder / fmt::format("{}{:010}.{}", kFileNamePrefix, seconds, host_name());
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 
 #include "device/device.h"
 #include "process/signals.h"
-#include "train/interval.h"
 #include "train/train_step.h"
 
 namespace sdp {

@@ -8,6 +8,7 @@
 #include "checkpoint/resumed_run.h"
 #include "comm/cores.h"
 #include "device/device.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/print.h"
 #include "forecast/peak.h"
 #include "process/identity.h"

@@ -3,7 +3,6 @@
 // Start of a run: from new weights, or from a checkpoint of its folder.
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "checkpoint/checkpointing.h"
@@ -17,19 +16,6 @@
 #include "train/run_output.h"
 
 namespace sdp {
-
-/// The data sets of a run, opened by all its processes.
-struct RunData {
-  std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;
-  double open_s = 0;  ///< time to open both data sets
-};
-
-/// Collective: for ImageNet, rank 0 opens them first. Throws the errors of open_dataset().
-RunData open_run_data(const ExperimentSpec& spec, Communicator& comm, ProgressLine& line);
-
-/// Opens one split in a single process.
-std::unique_ptr<Dataset> open_split(const ExperimentSpec& spec, Split split, ProgressLine& line);
 
 /// The run's current data sets, to be compared with those of the checkpoint.
 struct RunDataIdentity {

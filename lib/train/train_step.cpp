@@ -6,6 +6,7 @@
 #include "data/random.h"
 #include "device/device.h"
 #include "model/loss.h"
+#include "model/make_model.h"
 
 namespace sdp {
 

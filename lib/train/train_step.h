@@ -11,13 +11,13 @@
 #include <optional>
 #include <vector>
 
-#include "checkpoint/files/manifest.h"
 #include "comm/communicator.h"
 #include "data/pipeline/sampler.h"
 #include "engine/clocks.h"
 #include "engine/engine.h"
 #include "engine/parameter_store.h"
 #include "experiment/experiment.h"
+#include "experiment/step_origin.h"
 #include "feed/feed.h"
 #include "model/model.h"
 #include "train/graphed_passes.h"

@@ -15,6 +15,7 @@
 #include "telemetry/run_metrics.h"
 #include "telemetry/stopwatch.h"
 #include "train/interval.h"
+#include "train/run_data.h"
 #include "train/run_output.h"
 #include "train/run_start.h"
 #include "train/shared_run_folder.h"

@@ -14,7 +14,7 @@
 #include "capture/step_captures.h"
 #include "memory/allocations.h"
 #include "model/loss.h"
-#include "model/model.h"
+#include "model/make_model.h"
 
 namespace sdp {
 

@@ -12,6 +12,7 @@
 #include "capture/recorded_call.h"
 #include "capture/recorder.h"
 #include "catch.h"
+#include "model/make_model.h"
 #include "real_step.h"
 
 namespace sdp {

@@ -71,7 +71,7 @@ void overwrite(const fs::path& path, size_t at, char byte) {
   file.seekp(static_cast<std::streamoff>(at)).put(byte);
 }
 
-size_t names_in(const fs::path& folder) {
+size_t entries_of(const fs::path& folder) {
   return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
@@ -193,15 +193,15 @@ TEST_CASE("a checkpoint exists after commit and not before", "[store]") {
   CHECK(store.folder(120) == run / "checkpoints/step-00000120");
   CHECK(get(run / "latest") == "step-00000120\n");
   CHECK(store.read(120, true) == manifest);
-  CHECK(names_in(run / "checkpoints") == 1);
-  CHECK(names_in(store.folder(120)) == 5);
+  CHECK(entries_of(run / "checkpoints") == 1);
+  CHECK(entries_of(store.folder(120)) == 5);
 }
 
 TEST_CASE("begin starts from an empty folder", "[store]") {
   const TempFolder run;
   const CheckpointStore store(run.path());
   put(store.begin(1) / "left over", "x");
-  CHECK(names_in(store.begin(1)) == 0);
+  CHECK(entries_of(store.begin(1)) == 0);
 }
 
 TEST_CASE("the newest keep_last checkpoints stay", "[store]") {
@@ -214,7 +214,7 @@ TEST_CASE("the newest keep_last checkpoints stay", "[store]") {
   CHECK(store.steps() == Steps{5, 10, 15});
   save(store, 20, 1);
   CHECK(store.steps() == Steps{20});
-  CHECK(names_in(run / "checkpoints") == 1);
+  CHECK(entries_of(run / "checkpoints") == 1);
 }
 
 TEST_CASE("an old checkpoint that cannot be removed is named but is not an error", "[store]") {
@@ -236,7 +236,7 @@ TEST_CASE("an old checkpoint that cannot be removed is named but is not an error
   for (const auto& entry : fs::directory_iterator(run / "checkpoints"))
     if (fs::exists(entry.path() / "in use")) fs::permissions(entry.path() / "in use", fs::perms::owner_all);
   CHECK(commit(40).empty());
-  CHECK(names_in(run / "checkpoints") == 1);
+  CHECK(entries_of(run / "checkpoints") == 1);
 }
 
 TEST_CASE("the checkpoint just written stays even if newer ones exist", "[store]") {
@@ -256,7 +256,7 @@ TEST_CASE("a checkpoint of the same step is replaced", "[store]") {
   put(store.folder(10) / process_file_name(0, 2), "damaged");
   save(store, 10);
   CHECK(store.read(10, true).step == 10);
-  CHECK(names_in(run / "checkpoints") == 1);
+  CHECK(entries_of(run / "checkpoints") == 1);
 }
 
 TEST_CASE("wherever a run stops, the last complete checkpoint is found", "[store]") {
@@ -312,7 +312,7 @@ TEST_CASE("wherever a run stops, the last complete checkpoint is found", "[store
   save(store, 30, 2);
   CHECK(store.latest_step() == 30);
   CHECK(store.steps() == Steps{20, 30});
-  CHECK(names_in(run / "checkpoints") == 2);
+  CHECK(entries_of(run / "checkpoints") == 2);
 }
 
 TEST_CASE("commit refuses an incomplete checkpoint", "[store]") {

@@ -14,9 +14,10 @@
 #include "capture/layouts.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine.h"
+#include "experiment/make_experiment.h"
 #include "forecast/accounting.h"
 #include "memory/freed_memory.h"
-#include "model/model.h"
+#include "model/make_model.h"
 #include "test_device.h"
 
 namespace sdp {

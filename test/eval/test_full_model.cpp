@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "feed/feed.h"
 #include "memory/freed_memory.h"
 #include "spec/error.h"

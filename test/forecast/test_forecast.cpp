@@ -1,5 +1,6 @@
 // Times and batches against their formulas. Peaks are compared with real steps in test/cli/test_measure.py.
 
+#include "experiment/make_experiment.h"
 #include "forecast/forecast.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Times against sums written out by hand.
 
+#include "experiment/make_experiment.h"
 #include "forecast/step_time.h"
 
 #include <algorithm>

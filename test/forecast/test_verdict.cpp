@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "catch.h"
+#include "experiment/make_experiment.h"
 #include "forecast/forecast.h"
 #include "subnet/small_plans.h"
 

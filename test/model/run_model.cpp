@@ -33,7 +33,7 @@
 #include "experiment/spec/load.h"
 #include "memory/allocations.h"
 #include "model/loss.h"
-#include "model/model.h"
+#include "model/make_model.h"
 #include "model/tensors.h"
 #include "spec/error.h"
 #include "test_device.h"

@@ -9,7 +9,7 @@
 #include "capture/layouts.h"
 #include "catch.h"
 #include "model/conv.h"
-#include "model/model.h"
+#include "model/make_model.h"
 #include "test_device.h"
 
 namespace sdp {

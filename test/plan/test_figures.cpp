@@ -1,5 +1,6 @@
 // Figures of a plan as in plan.json, and read back.
 
+#include "experiment/make_experiment.h"
 #include "plan/figures.h"
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "catch.h"
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 #include "plan/run_steps.h"
 
 namespace sdp {

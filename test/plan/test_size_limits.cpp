@@ -9,6 +9,7 @@
 
 #include "capture/layouts.h"
 #include "catch.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "experiment/step_limits.h"
 #include "forecast/accounting.h"

@@ -1,22 +1,156 @@
+// Owner sets of groups, against all assignments of small problems and plain loops over all workers, stages
+// and blocks.
+
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <ctime>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
 #include <stdexcept>
+#include <string>
 
-#include "assignment_problems.h"
+#include "capture/layouts.h"
 #include "catch.h"
 #include "subnet/assignment.h"
+#include "subnet/depth.h"
+#include "subnet/plan.h"
 #include "subnet/random_bits.h"
 
 namespace sdp {
-
-using test::check_owner_sets;
-using test::not_worse;
-using test::random_problem;
-using test::sliced;
-
 namespace {
+
+AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t seed) {
+  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = seed};
+  RandomBits random(seed);
+  for (int i = 0; i < groups; ++i) {
+    problem.flops.push_back(1 + random.below(1000));
+    problem.bytes.push_back(1 + random.below(1000));
+  }
+  return problem;
+}
+
+/// `branches` of `slices` slices each; every other branch is three times as heavy.
+AssignmentProblem sliced(int workers, int owners, int branches, int slices, std::vector<int>& family) {
+  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = 5};
+  family.clear();
+  for (int branch = 0; branch < branches; ++branch) {
+    for (int slice = 0; slice < slices; ++slice) {
+      problem.flops.push_back(branch % 2 == 0 ? 1 : 3);
+      problem.bytes.push_back(1);
+      family.push_back(branch);
+    }
+  }
+  return problem;
+}
+
+/// All groups in one stage, gaps of any length accepted: only the numbers of groups are to be even.
+GroupDepth one_stage(const AssignmentProblem& problem) {
+  const std::vector<int> zeros(problem.flops.size(), 0);
+  return {zeros, zeros, /*longest_gap=*/1};
+}
+
+/// Calls `visit` with every assignment of the groups.
+void for_all_assignments(int workers, int owners, size_t groups,
+                         const std::function<void(const Owners&)>& visit) {
+  Owners sets;
+  for (int bits = 0; bits < 1 << workers; ++bits) {
+    std::vector<int> set;
+    for (int worker = 0; worker < workers; ++worker)
+      if (bits >> worker & 1) set.push_back(worker);
+    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
+  }
+  Owners chosen(groups);
+  const std::function<void(size_t)> choose = [&](size_t group) {
+    if (group == groups) return visit(chosen);
+    for (const std::vector<int>& set : sets) {
+      chosen[group] = set;
+      choose(group + 1);
+    }
+  };
+  choose(0);
+}
+
+void check_owner_sets(const AssignmentProblem& problem, const Owners& owners) {
+  REQUIRE(owners.size() == problem.flops.size());
+  for (const std::vector<int>& set : owners) {
+    REQUIRE(set.size() == static_cast<size_t>(problem.owners));
+    CHECK(std::is_sorted(set.begin(), set.end()));
+    CHECK(std::adjacent_find(set.begin(), set.end()) == set.end());
+    CHECK(set.front() >= 0);
+    CHECK(set.back() < problem.workers);
+  }
+}
+
+/// Whether `balance` is no worse than `other` in the order of assign_balanced, without tolerance for bytes.
+bool not_worse(const Balance& balance, const Balance& other) {
+  constexpr double kRounding = 1e-9;
+  if (balance.flops_max_over_mean > 1.05 * other.flops_max_over_mean + kRounding) return false;
+  // `other` is uneven in FLOPs: no further comparison.
+  if (other.flops_max_over_mean > 1.05 * balance.flops_max_over_mean) return true;
+  if (balance.bytes_max_over_mean > other.bytes_max_over_mean + kRounding) return false;
+  if (balance.bytes_max_over_mean < other.bytes_max_over_mean - kRounding) return true;
+  return balance.lambda2_by_unit <= other.lambda2_by_unit + kRounding;
+}
+
+/// The number of the groups [begin, end) that each worker owns.
+std::vector<int> group_counts(const Owners& owners, size_t begin, size_t end, int workers) {
+  std::vector<int> count(workers, 0);
+  for (size_t group = begin; group < end; ++group)
+    for (int worker : owners[group])
+      ++count[worker];
+  return count;
+}
+
+/// Largest minus smallest.
+int spread(const std::vector<int>& counts) {
+  const auto [smallest, largest] = std::minmax_element(counts.begin(), counts.end());
+  return *largest - *smallest;
+}
+
+int spread(const Owners& owners, int workers) {
+  return spread(group_counts(owners, 0, owners.size(), workers));
+}
+
+bool has(const std::vector<int>& owners, int worker) {
+  return std::find(owners.begin(), owners.end(), worker) != owners.end();
+}
+
+/// Numbers of the worker's groups by stage.
+std::map<int, int> share_of(int worker, const std::vector<int>& stage, const Owners& owners) {
+  std::map<int, int> share;
+  for (size_t group = 0; group < owners.size(); ++group)
+    share[stage[group]] += has(owners[group], worker) ? 1 : 0;
+  return share;
+}
+
+/// Lengths of the runs of blocks without a group of the worker.
+std::vector<int> gaps_of(int worker, const std::vector<int>& block, const Owners& owners) {
+  std::set<int> present;
+  for (size_t group = 0; group < owners.size(); ++group)
+    if (has(owners[group], worker)) present.insert(block[group]);
+  std::vector<int> gaps = {0};
+  for (int b = 0; b <= block.back(); ++b) {
+    if (present.count(b) == 0)
+      ++gaps.back();
+    else
+      gaps.push_back(0);
+  }
+  return gaps;
+}
+
+/// Squared shares, which are smallest if they are even, and blocks by which gaps are too long.
+int64_t plain_shortfall(const GroupDepth& depth, const Owners& owners, int workers) {
+  int64_t result = 0;
+  for (int worker = 0; worker < workers; ++worker) {
+    for (const auto& [s, share] : share_of(worker, depth.stage, owners))
+      result += share * share;
+    for (int gap : gaps_of(worker, depth.block, owners))
+      result += std::max(0, gap - depth.longest_gap);
+  }
+  return result;
+}
 
 /// ResNet-18 for CIFAR: its eight residual branches (two 3x3 convolutions and their norms each), eight
 /// workers.
@@ -57,27 +191,22 @@ TEST_CASE("every assignment gives each group exactly p different owners, reprodu
       check_owner_sets(problem, owners);
       CHECK(assign(problem) == owners);
     }
+    if (n == 1 || n > 8) continue;
+    for (int groups : {1, n - 1, n + 1}) {  // of one stage: numbers per worker differ by one at most
+      AssignmentProblem equal = random_problem(n, p, groups, random.next());
+      equal.bytes_for_mixing = 0;
+      equal.depth = one_stage(equal);
+      const Owners owners = assign_balanced(equal);
+      check_owner_sets(equal, owners);
+      CHECK(spread(owners, n) == (groups * p % n == 0 ? 0 : 1));
+      CHECK(assign_balanced(equal) == owners);
+    }
   }
 }
 
 TEST_CASE("the window follows its definition") {
   const AssignmentProblem problem = random_problem(4, 3, 6, 0);
   CHECK(assign_window(problem) == Owners{{0, 1, 2}, {1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}, {1, 2, 3}});
-}
-
-TEST_CASE("random owners are uniform and follow the seed") {
-  AssignmentProblem problem = random_problem(6, 2, 15000, 5);
-  const Owners owners = assign_random(problem);
-  std::vector<int> count(36, 0);
-  for (const std::vector<int>& set : owners)
-    ++count[set[0] * 6 + set[1]];
-  double chi_squared = 0;  // 15 pairs, 1000 expected of each; above 36.1 with probability 0.001
-  for (int a = 0; a < 6; ++a)
-    for (int b = a + 1; b < 6; ++b)
-      chi_squared += std::pow(count[a * 6 + b] - 1000.0, 2) / 1000;
-  CHECK(chi_squared < 36.1);
-  problem.seed = 6;
-  CHECK(assign_random(problem) != owners);
 }
 
 TEST_CASE("owner sets do not depend on the machine") {
@@ -98,6 +227,12 @@ TEST_CASE("balanced is never worse than window or random") {
     const Balance balanced = balance_of(problem, assign_balanced(problem));
     CHECK(not_worse(balanced, balance_of(problem, assign_window(problem))));
     CHECK(not_worse(balanced, balance_of(problem, assign_random(problem))));
+  }
+  for (const auto& [n, p] : {std::pair{6, 2}, {8, 3}}) {  // nor than an even window in one stage
+    AssignmentProblem problem = random_problem(n, p, 2 * n, 3);
+    problem.depth = one_stage(problem);
+    CHECK(not_worse(balance_of(problem, assign_balanced(problem)),
+                    balance_of(problem, assign_window(problem))));
   }
 }
 
@@ -121,33 +256,75 @@ TEST_CASE("equal groups: even loads, and the lambda2 of the known designs") {
   CHECK(found(equal(4, 2, 6)).lambda2_by_unit == Approx(1.0 / 3).epsilon(1e-9));   // all pairs
 }
 
-TEST_CASE("few unequal groups: the best of all assignments, found by exhaustive search") {
-  for (uint64_t seed = 0; seed < 3; ++seed) {
-    AssignmentProblem problem = random_problem(4, 2, 5, seed);
-    problem.bytes_tolerance = 0;
-    problem.bytes_for_mixing = 0;
-    std::vector<std::pair<double, double>> all;  // flops, bytes
-    double lowest_flops = 1e9;
-    test::for_all_assignments(4, 2, 5, [&](const Owners& owners) {
-      double flops[4] = {};
-      double bytes[4] = {};
-      for (size_t group = 0; group < 5; ++group)
-        for (int worker : owners[group]) {
-          flops[worker] += problem.flops[group];
-          bytes[worker] += problem.bytes[group];
-        }
-      all.emplace_back(*std::max_element(flops, flops + 4), *std::max_element(bytes, bytes + 4));
-      lowest_flops = std::min(lowest_flops, all.back().first);
-    });
-    double lowest_bytes = 1e9;
-    for (const auto& [flops, bytes] : all)
-      if (flops <= 1.05 * lowest_flops) lowest_bytes = std::min(lowest_bytes, bytes);
-    double mean_bytes = 0;
-    for (double bytes : problem.bytes)
-      mean_bytes += bytes * 2 / 4;
-    CHECK(balance_of(problem, assign_balanced(problem)).bytes_max_over_mean ==
-          Approx(lowest_bytes / mean_bytes).epsilon(1e-9));
+/// The lowest shortfall, then FLOPs within their tolerance, then bytes, then lambda2 of all assignments.
+enum class Compared { kFlops, kBytes, kLambda2 };
+
+void check_best_of_all(const AssignmentProblem& problem, Compared compared) {
+  constexpr double kRounding = 1e-9;
+  const auto shortfall_of = [&](const Owners& owners) {
+    return problem.depth.stage.empty() ? 0 : plain_shortfall(problem.depth, owners, problem.workers);
+  };
+  int64_t best = std::numeric_limits<int64_t>::max();
+  std::vector<Balance> all;
+  for_all_assignments(problem.workers, problem.owners, problem.flops.size(), [&](const Owners& owners) {
+    const int64_t shortfall = shortfall_of(owners);
+    if (shortfall > best) return;
+    if (shortfall < best) all.clear();
+    best = shortfall;
+    all.push_back(balance_of(problem, owners));
+  });
+  const auto keep_up_to = [&](double Balance::*figure, double factor) {
+    double least = std::numeric_limits<double>::max();
+    for (const Balance& balance : all)
+      least = std::min(least, balance.*figure);
+    std::erase_if(all, [&](const Balance& b) { return b.*figure > factor * least + kRounding; });
+    return factor * least;
+  };
+  const Owners owners = assign_balanced(problem);
+  check_owner_sets(problem, owners);
+  CHECK(assign_balanced(problem) == owners);
+  CHECK(shortfall_of(owners) == best);
+  const Balance found = balance_of(problem, owners);
+  CHECK(found.flops_max_over_mean <= keep_up_to(&Balance::flops_max_over_mean, 1.05) + kRounding);
+  if (compared == Compared::kFlops) return;
+  CHECK(found.bytes_max_over_mean <= keep_up_to(&Balance::bytes_max_over_mean, 1) + kRounding);
+  if (compared == Compared::kBytes) return;
+  CHECK(found.lambda2_by_unit <= keep_up_to(&Balance::lambda2_by_unit, 1) + kRounding);
+}
+
+TEST_CASE("few groups: the best of all assignments, found by exhaustive search") {
+  struct Whole {
+    int workers, owners;
+    GroupDepth depth;
+  };
+  const std::vector<Whole> whole = {
+      {3, 1, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 4}}, {3, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 2}},
+      {4, 2, {{0, 0, 1, 1, 1}, {0, 1, 2, 3, 4}, 1}}, {4, 1, {{0, 0, 1, 1, 2}, {0, 1, 2, 3, 4}, 2}},
+      {4, 2, {{0, 0, 0, 0, 0}, {0, 0, 1, 1, 2}, 1}}, {4, 3, {{0, 1, 1, 2, 2}, {0, 1, 2, 3, 4}, 1}},
+      {5, 2, {{0, 0, 1, 1}, {0, 1, 2, 3}, 2}},       {5, 1, {{0, 0, 0, 0, 0}, {0, 1, 2, 3, 4}, 3}}};
+  for (const auto& [workers, owners, depth] : whole) {
+    INFO("whole, p " << owners << " of " << workers << ", gaps of " << depth.longest_gap);
+    AssignmentProblem problem = random_problem(workers, owners, static_cast<int>(depth.stage.size()), 7);
+    problem.depth = depth;
+    check_best_of_all(problem, Compared::kFlops);
   }
+  const auto without_tolerance = [](int n, int p, int groups, uint64_t seed) {
+    AssignmentProblem problem = random_problem(n, p, groups, seed);
+    problem.bytes_tolerance = problem.bytes_for_mixing = 0;
+    return problem;
+  };
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    INFO("unequal, seed " << seed);
+    check_best_of_all(without_tolerance(4, 2, 5, seed), Compared::kBytes);
+  }
+  for (const auto& [n, p, groups] :
+       {std::tuple{4, 2, 4}, {4, 1, 4}, {4, 3, 4}, {4, 3, 3}, {4, 2, 3}, {3, 1, 4}, {3, 2, 4}, {2, 1, 3}})
+    for (uint64_t seed = 0; seed < 2; ++seed) {
+      INFO("equal numbers, n " << n << ", p " << p << ", groups " << groups << ", seed " << seed);
+      AssignmentProblem problem = without_tolerance(n, p, groups, seed);
+      problem.depth = one_stage(problem);
+      check_best_of_all(problem, Compared::kLambda2);
+    }
 }
 
 TEST_CASE(
@@ -166,16 +343,12 @@ TEST_CASE(
       CHECK((as_good || (lowest_memory && fewer_bytes)));
     }
   }
-}
-
-TEST_CASE("ResNet-18's eight blocks: equal groups cost nothing, as in the reference") {
-  AssignmentProblem problem = resnet18(3);
-  const Reference& reference = kResNet18[3];
-  problem.depth = test::one_stage(problem);
-  const Balance found = balance_of(problem, assign_balanced(problem));
-  CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
-  CHECK(found.bytes_max_over_mean <= reference.bytes + kThreeDigits);
-  CHECK(found.lambda2_by_unit <= reference.lambda2 + kThreeDigits);
+  AssignmentProblem equal = resnet18(3);  // equal numbers cost nothing
+  equal.depth = one_stage(equal);
+  const Balance found = balance_of(equal, assign_balanced(equal));
+  CHECK(found.flops_max_over_mean <= 1.05 * kResNet18[3].flops);
+  CHECK(found.bytes_max_over_mean <= kResNet18[3].bytes + kThreeDigits);
+  CHECK(found.lambda2_by_unit <= kResNet18[3].lambda2 + kThreeDigits);
 }
 
 TEST_CASE("balance matches a computation by hand") {
@@ -242,12 +415,24 @@ TEST_CASE("slices: other branches compensate for a branch with fewer slices than
   CHECK(assign_balanced_slices(all, family) == assign_window(all));
 }
 
-TEST_CASE("slices: 64 workers and 1,024 slices within a second") {
+TEST_CASE("equal groups of slices: numbers differ by one at most in each family and in all") {
+  RandomBits random(41);
   std::vector<int> family;
-  const AssignmentProblem problem = sliced(64, 32, 16, 64, family);
-  const std::clock_t start = std::clock();
-  check_owner_sets(problem, assign_balanced_slices(problem, family));
-  CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < 1);
+  for (int n : {2, 3, 5, 8}) {
+    for (int slices = 1; slices <= 2 * n + 1; ++slices) {
+      const int p = 1 + random.below(n);
+      constexpr int kFamilies = 5;
+      INFO("n " << n << ", p " << p << ", slices " << slices);
+      AssignmentProblem problem = sliced(n, p, kFamilies, slices, family);
+      const Owners balanced = assign_balanced_slices(problem, family);
+      const Owners owners = assign_balanced_slices(problem, family, /*equal_numbers=*/true);
+      check_owner_sets(problem, owners);
+      CHECK(spread(owners, n) == (kFamilies * slices * p % n == 0 ? 0 : 1));
+      for (size_t begin = 0; begin < owners.size(); begin += slices)
+        CHECK(spread(group_counts(owners, begin, begin + slices, n)) == (slices * p % n == 0 ? 0 : 1));
+      if (slices % n == 0) CHECK(owners == balanced);
+    }
+  }
 }
 
 TEST_CASE("no group, no load, everything owned, impossible problems") {
@@ -263,6 +448,75 @@ TEST_CASE("no group, no load, everything owned, impossible problems") {
   CHECK_THROWS_AS(assign_random({.workers = 2, .owners = 1, .flops = {1}, .bytes = {}}), std::logic_error);
   CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = 1, .flops = {NAN}, .bytes = {1}}),
                   std::logic_error);
+}
+
+TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
+  RandomBits random(3);
+  for (int trial = 0; trial < 40; ++trial) {
+    const int n = 2 + random.below(6);
+    const int p = 1 + random.below(n - 1);
+    GroupDepth depth{{0}, {0}, 1 + random.below(3)};
+    while (depth.stage.size() < 9) {
+      depth.stage.push_back(depth.stage.back() + (random.below(3) == 0 ? 1 : 0));
+      depth.block.push_back(depth.block.back() + random.below(2));
+    }
+    Owners owners = assign_random(random_problem(n, p, 9, random.next()));
+    Wholeness wholeness(depth, n, owners);
+    const int64_t least = plain_shortfall(depth, owners, n) - wholeness.shortfall();
+    for (int change = 0; change < 20; ++change) {
+      const int group = random.below(9);
+      const int out = owners[group][random.below(p)];
+      const int in = random.below(n);
+      if (has(owners[group], in)) continue;
+      std::replace(owners[group].begin(), owners[group].end(), out, in);
+      wholeness.remove(group, out);
+      wholeness.add(group, in);
+      CHECK(wholeness.shortfall() == plain_shortfall(depth, owners, n) - least);
+      CHECK(wholeness.in_stage_of(group, in) == share_of(in, depth.stage, owners)[depth.stage[group]]);
+    }
+  }
+}
+
+TEST_CASE("every worker has an even share of each stage of every model, and no long run of absent blocks") {
+  // Blocks of the stages, as torchvision and transformers have them.
+  const std::map<std::string, std::vector<int>> models = {
+      {"resnet18", {2, 2, 2, 2}}, {"resnet50", {3, 4, 6, 3}}, {"swin_t", {2, 2, 6, 2}}, {"llama_134m", {12}}};
+  for (const auto& [name, blocks_of_stages] : models) {
+    std::vector<int> stage_of_block;
+    for (size_t stage = 0; stage < blocks_of_stages.size(); ++stage)
+      stage_of_block.insert(stage_of_block.end(), blocks_of_stages[stage], static_cast<int>(stage));
+    const ModelLayout layout = layout_of(model_named(name), /*sequence_length=*/64);
+    for (const auto& [n, p] : {std::pair{8, 2}, {8, 3}, {3, 2}, {64, 24}}) {
+      INFO(name << ", p " << p << " of " << n);
+      SubnetworkSpec spec;
+      spec.workers = n;
+      spec.coverage.text = std::to_string(p) + "/" + std::to_string(n);
+      const SubnetPlan plan = make_plan(layout, spec, 0);
+      Owners of_block(stage_of_block.size());
+      for (const Unit& unit : plan.units)
+        of_block[layout.branches[unit.branch].block] = unit.owners.members();
+      std::vector<int> block(of_block.size());
+      for (size_t b = 0; b < block.size(); ++b)
+        block[b] = static_cast<int>(b);
+      for (int stage = 0; stage <= stage_of_block.back(); ++stage) {
+        std::vector<int> shares;
+        for (int worker = 0; worker < n; ++worker)
+          shares.push_back(share_of(worker, stage_of_block, of_block)[stage]);
+        CHECK(spread(shares) <= 1);
+      }
+      for (int worker = 0; worker < n; ++worker) {
+        const WorkerDepth depth = depth_of(plan, worker);
+        const std::vector<int> gaps = gaps_of(worker, block, of_block);
+        CHECK(depth.longest_gap_blocks == *std::max_element(gaps.begin(), gaps.end()));
+        CHECK(depth.longest_gap_blocks <= (n + p - 1) / p + 1);
+        const int branches_of_block = static_cast<int>(layout.branches.size() / block.size());
+        for (const auto& [stage, share] : share_of(worker, stage_of_block, of_block)) {
+          CHECK(depth.branches_by_stage.at(stage) == share * branches_of_block);
+          if (blocks_of_stages[stage] * p >= n) CHECK(share > 0);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace sdp

@@ -85,16 +85,6 @@ TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
   CHECK(seen_between > 0);
 }
 
-TEST_CASE("with one owner per unit only shared parameters are sent, and placement changes nothing") {
-  const SubnetPlan plan = plan_of(8, 1, 0);
-  const Schedule schedule = schedule_of(plan, 8);
-  const int64_t in_order =
-      bytes_between(schedule, place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
-  CHECK(bytes_between(schedule, place_on_nodes(schedule, NodePlacement::kPack, 4).node_of) == in_order);
-  CHECK(place_on_nodes(schedule, NodePlacement::kPack, 4).node_of ==
-        place_on_nodes(schedule, NodePlacement::kInOrder, 4).node_of);
-}
-
 /// The fewest bytes between nodes over all ways to place the processes on nodes of `per_node`.
 int64_t fewest_between(const Schedule& schedule, int per_node) {
   std::vector<int> node_of(schedule.placement.processes);

@@ -1,13 +1,14 @@
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <tuple>
 
 #include "capture/layouts.h"
 #include "catch.h"
+#include "forecast/accounting.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
+#include "subnet/nodes.h"
 #include "subnet/plan.h"
 
 namespace sdp {
@@ -164,6 +165,51 @@ TEST_CASE("a plan's hash distinguishes plans and depends on nothing else") {
         plan_hash(make_plan(layout_of(resnet(8)), subnetwork(4, "2/4", Assignment::kRandom), 1)));
 }
 
+SubnetworkSpec half_of(int64_t workers, int64_t replicas, Construction construction, Masking masking) {
+  SubnetworkSpec spec;
+  spec.workers = workers;
+  spec.replicas = replicas;
+  spec.coverage.text = "1/2";
+  spec.construction = construction;
+  spec.masking = masking;
+  return spec;
+}
+
+TEST_CASE("a plan of 1,024 workers") {
+  const SubnetPlan plan = make_plan(layout_of(model_named("llama_134m"), /*sequence_length=*/1024),
+                                    half_of(1024, 1, Construction::kNeuron, Masking::kBackward), 0);
+  const Schedule schedule = make_schedule(plan, make_placement(1024, 1, 1024), {});
+  int64_t sent = 0;
+  int64_t owned = 0;
+  for (int worker = 0; worker < 1024; ++worker) {
+    const Cost cost = cost_of(plan, schedule, {}, worker);
+    sent += cost.bytes_sent_per_step();
+    owned += static_cast<int64_t>(cost.units.size());
+  }
+  CHECK(owned == static_cast<int64_t>(plan.units.size()) * 512);
+  // Gradients of the units of p workers are sent to p - 1, new values to all (docs/design.md, section 2).
+  int64_t expected = 0;
+  int64_t shared = plan.layout.parameter_count();
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    expected += 4 * plan.unit_parameters(u) * (511 + 1023);
+    shared -= plan.unit_parameters(u);
+  }
+  expected += 4 * shared * (1023 + 1023);
+  CHECK(sent == expected);
+  const NodeTraffic traffic = node_traffic(schedule, place_on_nodes(schedule, NodePlacement::kInOrder, 8));
+  CHECK(traffic.inside + traffic.between == sent);
+}
+
+TEST_CASE("more units, workers and replicas than the limits are refused") {
+  const ModelLayout layout = layout_of(model_named("llama_1b"), /*sequence_length=*/1024);
+  CHECK_NOTHROW(
+      make_plan(layout_of(resnet(16)), half_of(8, 2048, Construction::kBlock, Masking::kForward), 0));
+  for (const auto& [workers, replicas] : {std::pair{1024, 2}, {256, 64}, {512, 16}})
+    CHECK_THROWS_AS(
+        make_plan(layout, half_of(workers, replicas, Construction::kNeuron, Masking::kForward), 0),
+        UsageError);
+}
+
 class PlanFile {
  public:
   explicit PlanFile(const std::string& text) { std::ofstream(path_) << text; }
@@ -196,14 +242,12 @@ TEST_CASE("an assignment file restores its owners") {
 }
 
 TEST_CASE("an unsuitable assignment file is refused, naming the fault") {
-  CHECK_THAT(PlanFile("not json").error(4, "2/4"), Catch::Matchers::Contains("is not a plan.json"));
-  CHECK_THAT(PlanFile(R"({"units": []})").error(4, "2/4"),
-             Catch::Matchers::Contains("has no unit layer1.0[0:16]"));
-  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0"}]})").error(4, "2/4"),
-             Catch::Matchers::Contains("units[0] lacks `begin`"));
-  CHECK_THAT(PlanFile(R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})")
-                 .error(4, "2/4"),
-             Catch::Matchers::Contains("unit layer1.0 has owners [1, 1]"));
+  for (const auto& [text, fault] :
+       {std::pair{"not json", "is not a plan.json"},
+        {R"({"units": []})", "layer1.0[0:16]"},
+        {R"({"units": [{"branch": "layer1.0"}]})", "units[0] lacks `begin`"},
+        {R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})", "[1, 1]"}})
+    CHECK_THAT(PlanFile(text).error(4, "2/4"), Catch::Matchers::Contains(fault));
 }
 
 }  // namespace

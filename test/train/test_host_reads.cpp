@@ -9,8 +9,10 @@
 #include "capture/recorder.h"
 #include "catch.h"
 #include "engine/engine_cases.h"
+#include "experiment/make_experiment.h"
 #include "measure/fake_group.h"
 #include "model/loss.h"
+#include "model/make_model.h"
 #include "train/train_step.h"
 
 namespace sdp {

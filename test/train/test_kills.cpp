@@ -20,6 +20,7 @@
 #include "catch.h"
 #include "checkpoint/files/safetensors.h"
 #include "checkpoint/resumed_run.h"
+#include "experiment/make_experiment.h"
 #include "experiment/spec/load.h"
 #include "process/identity.h"
 #include "process/signals.h"

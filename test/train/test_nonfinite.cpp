@@ -10,6 +10,7 @@
 #include "checkpoint/checkpointing.h"
 #include "comm/thread_ranks.h"
 #include "engine/engine_cases.h"
+#include "experiment/make_experiment.h"
 #include "memory/freed_memory.h"
 #include "message_of.h"
 #include "spec/error.h"

@@ -12,6 +12,7 @@
 #include "catch.h"
 #include "checkpoint/resumed_run.h"
 #include "engine/engine_cases.h"
+#include "experiment/make_experiment.h"
 #include "memory/allocations.h"
 #include "plan/run_steps.h"
 #include "temp_folder.h"

@@ -1,3 +1,4 @@
+#include "experiment/make_experiment.h"
 #include "train/run_text.h"
 
 #include <string>
@@ -5,7 +6,6 @@
 #include <vector>
 
 #include "catch.h"
-#include "experiment/experiment.h"
 
 using Catch::Matchers::Contains;
 

@@ -1,3 +1,4 @@
+#include "experiment/make_experiment.h"
 #include "train/run_output.h"
 
 #include <map>

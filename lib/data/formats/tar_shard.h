@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/formats/on_problem.h"
 
 namespace sdp {
 

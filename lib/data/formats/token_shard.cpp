@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "data/dataset.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

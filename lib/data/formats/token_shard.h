@@ -16,7 +16,8 @@
 #include <variant>
 #include <vector>
 
-#include "data/dataset.h"
+#include "data/formats/buffer.h"
+#include "data/formats/on_problem.h"
 #include "io/file.h"
 
 namespace sdp {

@@ -23,7 +23,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,10 +44,6 @@ enum class OnError { kError, kSkip };
 SDP_ENUM_NAMES(Augmentation, {Augmentation::kCrop, "crop"}, {Augmentation::kResizedCrop, "resized_crop"},
                {Augmentation::kFlip, "flip"})
 SDP_ENUM_NAMES(OnError, {OnError::kError, "error"}, {OnError::kSkip, "skip"})
-
-/// Called by a reader for every problem, with a message that names the file, the member and the offset. It
-/// may throw, which ends the reading; if it returns, the reader continues after the damaged part.
-using OnProblem = std::function<void(const std::string& message)>;
 
 /// The parts of a message, each without a full stop.
 struct MissingData {

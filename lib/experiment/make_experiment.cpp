@@ -1,4 +1,4 @@
-#include "experiment/experiment.h"
+#include "experiment/make_experiment.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 
 #include "capture/layouts.h"
 #include "experiment/step_limits.h"
-#include "model/model_spec.h"
 #include "spec/error.h"
 
 namespace sdp {
