@@ -6,7 +6,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "model/loss.h"
 #include "model/make_model.h"
@@ -50,9 +52,14 @@ at::Tensor loss_of(const at::Tensor& features, const Head& head, const at::Tenso
   return training_loss(features, head, {.labels = labels}, /*label_smoothing=*/0).loss;
 }
 
+at::Tensor meta_tensor(at::IntArrayRef shape, at::ScalarType type) {
+  return at::empty(shape, at::TensorOptions(type).device(at::kMeta));
+}
+
 }  // namespace
 
-WorkerTensors::WorkerTensors(const SubnetPlan& plan, int worker, Precision precision, const MakeTensor& make)
+WorkerTensors::WorkerTensors(const SubnetPlan& plan, int worker, Precision precision, const MakeTensor& make,
+                             bool trains)
     : plan_(plan), worker_(worker) {
   const auto add = [&](const auto& layout, at::ScalarType type) {
     std::vector<BranchPart> parts = plan.parts_of(worker, layout);
@@ -66,7 +73,7 @@ WorkerTensors::WorkerTensors(const SubnetPlan& plan, int worker, Precision preci
     const ParameterLayout& parameter = plan.layout.parameters[p];
     const std::vector<BranchPart> parts = add(parameter, scalar_type(element_type(parameter, precision)));
     if (!parts.empty() && !parts.front().frozen)
-      owned_.emplace_back(p, tensors_.at({parameter.name, 0}).requires_grad_());
+      owned_.emplace_back(p, tensors_.at({parameter.name, 0}).requires_grad_(trains));
   }
   for (const BufferLayout& buffer : plan.layout.buffers)
     add(buffer, precision == Precision::kFp64 ? at::kDouble : at::kFloat);
@@ -83,9 +90,7 @@ at::Tensor WorkerTensors::find_buffer(const std::string& name, int part) const {
 std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
                                          int64_t batch_size, const std::vector<int>& left_out) {
   const at::AutoGradMode with_grad(true);  // also within a computation without gradients
-  const WorkerTensors tensors(plan, worker, step.precision, [](at::IntArrayRef shape, at::ScalarType type) {
-    return at::empty(shape, at::TensorOptions(type).device(at::kMeta));
-  });
+  const WorkerTensors tensors(plan, worker, step.precision, meta_tensor);
   const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
   for (const int branch : left_out)
     model->unbind_branch(branch);
@@ -105,6 +110,36 @@ std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan
   const at::Tensor loss = loss_of(features, model->head(), batch.labels);
   recorder.begin_backward();
   loss.backward();
+  return recorder.finish();
+}
+
+std::vector<RecordedSegment> record_evaluation(const StepShape& step, const SubnetPlan& whole,
+                                               int64_t batch_size, bool training, bool counts_batch) {
+  const at::NoGradGuard no_grad;
+  const WorkerTensors tensors(whole, 0, step.precision, meta_tensor, /*trains=*/false);
+  const std::unique_ptr<Model> model = make_subnetwork(step.model, whole, 0, tensors);
+  std::optional<Batch> batch;
+  if (!counts_batch) batch = batch_of(step, batch_size);
+  const size_t segments = whole.layout.branches.size() + 2;
+  Recorder recorder(segments, step.device_kernels);
+  recorder.enter(0);
+  if (counts_batch) batch = batch_of(step, batch_size);
+  const at::Tensor features = model->features(
+      batch->input, {.training = training,
+                     .before_branch = [&](int branch) { recorder.enter(static_cast<size_t>(branch) + 1); }});
+  recorder.enter(segments - 1);
+  const auto [weight, bias] = model->head();
+  if (training) {  // the logits are not used
+    at::linear(features, weight, bias);
+    return recorder.finish();
+  }
+  const at::Tensor labels = batch->labels.flatten();
+  const at::Tensor weights = at::empty({2, labels.numel()}, labels.options().dtype(at::kDouble));
+  // Further rows of logits need no more memory than the first.
+  const int64_t rows =
+      std::min(labels.numel(), logit_rows_at_a_time(weight.size(0), /*device_kernels=*/false));
+  prediction_sums(features.flatten(0, -2).narrow(0, 0, rows), {weight, bias}, labels.narrow(0, 0, rows),
+                  weights.narrow(1, 0, rows), !step.model.reads_tokens() && step.model.num_classes() > 5);
   return recorder.finish();
 }
 

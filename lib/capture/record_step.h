@@ -20,12 +20,14 @@ namespace sdp {
 /// Makes a tensor of this shape and type.
 using MakeTensor = std::function<at::Tensor(at::IntArrayRef shape, at::ScalarType type)>;
 
-/// Tensors of a worker's subnetwork for a step without an engine.
+/// Tensors of a worker's subnetwork for a step without an engine. `trains`: those that it owns require a
+/// gradient.
 class WorkerTensors : public TensorSource {
  public:
-  WorkerTensors(const SubnetPlan& plan, int worker, Precision precision, const MakeTensor& make);
+  WorkerTensors(const SubnetPlan& plan, int worker, Precision precision, const MakeTensor& make,
+                bool trains = true);
   int parts(int branch) const override { return static_cast<int>(plan_.parts_of(worker_, branch).size()); }
-  /// Parameters of which the worker owns a part, and that part, which requires a gradient.
+  /// Parameters of which the worker owns a part, and that part.
   const std::vector<std::pair<int, at::Tensor>>& owned() const { return owned_; }
 
  private:
@@ -42,5 +44,10 @@ class WorkerTensors : public TensorSource {
 /// skipped, as if the worker did not have them.
 std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
                                          int64_t batch_size, const std::vector<int>& left_out = {});
+
+/// Records a pass of an evaluation over the assembled model, which `whole` (dense_plan) describes; in
+/// `training` mode, BatchNorm's recalibration. Only forward passes. `counts_batch`: the batch is recorded.
+std::vector<RecordedSegment> record_evaluation(const StepShape& step, const SubnetPlan& whole,
+                                               int64_t batch_size, bool training, bool counts_batch);
 
 }  // namespace sdp

@@ -62,36 +62,14 @@ at::Tensor zero_sums(const EvalInputs& inputs) {
 /// samples in `some` (ascending).
 at::Tensor sums_of(const EvalInputs& inputs, Model& model, const ForwardMode& mode, const TensorBatch& batch,
                    const std::vector<int64_t>& some) {
-  at::Tensor sums = zero_sums(inputs);
   if (batch.samples.empty()) {  // all images were damaged
     walk_branches(inputs, mode);
-    return sums;
+    return zero_sums(inputs);
   }
-  const at::Tensor features = model.features(batch.input, mode).flatten(0, -2);  // [N, W]
-  const auto [weight, bias] = model.head();
-  const at::Tensor labels = batch.labels.flatten();
-  const at::Tensor weights = row_weights(batch, some).to(sums.device());  // [2, N]
-  const at::ScalarType type = scalar_type(sum_type(inputs.experiment.spec.train.precision));
-  const bool top5 = counts_top5(inputs.experiment.spec);
-  const int64_t rows_at_a_time = logit_rows_at_a_time(weight.size(0), /*device_kernels=*/false);
-  for (int64_t row = 0; row < labels.numel(); row += rows_at_a_time) {
-    const int64_t rows = std::min(rows_at_a_time, labels.numel() - row);
-    const at::Tensor predicted = at::linear(features.narrow(0, row, rows), weight, bias).to(type);  // [R, K]
-    const at::Tensor wanted = labels.narrow(0, row, rows);
-    const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
-    const at::Tensor hits = predicted.argmax(1).eq(wanted);
-    const auto of_five = [&] {
-      const at::Tensor largest = std::get<1>(predicted.topk(std::min<int64_t>(5, predicted.size(1)), 1));
-      return largest.eq(wanted.unsqueeze(1)).any(1);
-    };
-    const at::Tensor values =
-        at::stack({losses.to(at::kDouble), hits.to(at::kDouble),
-                   top5 ? of_five().to(at::kDouble) : at::zeros_like(losses, at::kDouble),
-                   at::ones({rows}, sums.options()), losses.to(at::kDouble).square()},
-                  1);  // [R, 5]
-    sums.add_(at::matmul(weights.narrow(1, row, rows), values));
-  }
-  return sums;
+  const at::Tensor features = model.features(batch.input, mode);
+  return prediction_sums(features, model.head(), batch.labels,
+                         row_weights(batch, some).to(inputs.comm.device()),
+                         counts_top5(inputs.experiment.spec));
 }
 
 /// Runs the model, which all processes have, on these batches.

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "capture/record_step.h"
 #include "experiment/step_limits.h"
 #include "subnet/exchange.h"
 #include "subnet/storage.h"
@@ -342,6 +344,57 @@ MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu
   return StepMemory(experiment.schedule, captures, /*convolution_workspace_bytes=*/0)
       .maxima(cost_of(experiment, process), process, experiment.spec.train.batch_size_per_worker)
       .peak;
+}
+
+int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t convolution_workspace_bytes) {
+  const ExperimentSpec& spec = experiment.spec;
+  const SubnetPlan& plan = experiment.plan;
+  const Placement& placement = experiment.schedule.placement;
+  const Precision precision = spec.train.precision;
+  const int64_t sum_bytes = bytes_of(sum_type(precision));
+  std::vector<int64_t> values(plan.layout.branches.size() + 2);  // by segment, those of no branch first
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    values[parameter.branch ? static_cast<size_t>(*parameter.branch) + 1 : 0] +=
+        parameter.elements() * bytes_of(element_type(parameter, precision));
+  int64_t statistics = 0;
+  for (const BufferLayout& buffer : plan.layout.buffers)
+    statistics += buffer.elements() * sum_bytes;
+
+  const bool is_streamed = spec.eval.mode == EvalMode::kStreamed;
+  const int64_t kept = is_streamed ? values.front() : std::reduce(values.begin(), values.end());
+  const bool has_average = spec.optimizer.ema_decay > 0;
+  // What not all processes have is received beside the tensors that it is copied to; of an average, all.
+  const bool is_received = placement.processes > 1 && !plan.keeps_frozen_units() && plan.coverage() < 1;
+  const int64_t largest = std::ranges::max(values) * sum_bytes / bytes_of(compute_type(precision));
+  values.front() = 0;  // not received with a branch
+  const int64_t received = has_average ? largest : is_received ? std::ranges::max(values) : 0;
+
+  const SubnetPlan whole = dense_plan(plan, plan.construction);
+  const bool copies_batch = on_gpu || spec.model.reads_tokens() || precision != Precision::kFp32;
+  const auto pass = [&](int64_t batch_size, bool training) {
+    int64_t most = received, now = 0;
+    const auto segments =
+        record_evaluation(step_shape(spec, on_gpu), whole, batch_size, training, copies_batch);
+    for (size_t s = 0; s < segments.size(); ++s) {
+      const int64_t bound = is_streamed ? values[s] : 0;
+      most = std::max(most, now + bound * (received > 0 ? 2 : 1));
+      for (const RecordedEvent& event : segments[s].forward.events) {
+        const bool is_workspace =
+            event.what == CaptureEvent::What::kConvolution && convolution_workspace_bytes > 0;
+        most = std::max(most, now + bound + (is_workspace ? convolution_workspace_bytes : event.bytes));
+        if (event.what == CaptureEvent::What::kTensor) now += event.bytes;
+      }
+    }
+    return most;
+  };
+  const int64_t batch_size = *spec.eval.batch_size;
+  int64_t most = pass(std::min(batch_size, spec.eval.max_samples.value_or(batch_size)), false);
+  if (statistics > 0 && *spec.eval.recalibrate_batches > 0)
+    most = std::max(most, pass(spec.train.batch_size_per_worker, true));
+  // Statistics of the slots, the assembled model and, in the trial, both branch scales.
+  const int64_t copies =
+      placement.slots_per_process() + (spec.eval.branch_scale == BranchScale::kAuto ? 3 : 1);
+  return copies * statistics + kept * (has_average ? 2 : 1) + most;
 }
 
 }  // namespace sdp

@@ -51,4 +51,9 @@ class StepMemory {
 /// Peak of a process of the experiment, without a device's convolution workspace.
 MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu);
 
+/// Peak of an evaluation of the experiment beside the values and the optimizer state that a process holds
+/// (Cost): the assembled model, that of the average of the values, and what a pass over a batch allocates. A
+/// single subnetwork, or a batch that the data set does not fill, is taken to need no more.
+int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t convolution_workspace_bytes);
+
 }  // namespace sdp

@@ -117,4 +117,31 @@ TrainingLoss training_loss(const at::Tensor& features, const Head& head, const T
   return {targets.mix * loss + (1 - targets.mix) * loss_of(targets.mixed_labels)};
 }
 
+at::Tensor prediction_sums(const at::Tensor& features, const Head& head, const at::Tensor& labels,
+                           const at::Tensor& weights, bool counts_top5) {
+  const at::Tensor flat_features = features.flatten(0, -2);  // [N, W]
+  const at::Tensor flat_labels = labels.flatten();
+  const at::Tensor sums = at::zeros({weights.size(0), 5}, weights.options());
+  const int64_t rows_at_a_time = logit_rows_at_a_time(head.weight.size(0), /*device_kernels=*/false);
+  for (int64_t row = 0; row < flat_labels.numel(); row += rows_at_a_time) {
+    const int64_t rows = std::min(rows_at_a_time, flat_labels.numel() - row);
+    const at::Tensor predicted = at::linear(flat_features.narrow(0, row, rows), head.weight, head.bias)
+                                     .to(at::toOpMathType(features.scalar_type()));  // [R, K]
+    const at::Tensor wanted = flat_labels.narrow(0, row, rows);
+    const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
+    const at::Tensor hits = predicted.argmax(1).eq(wanted);
+    const auto of_five = [&] {
+      const at::Tensor largest = std::get<1>(predicted.topk(5, 1));
+      return largest.eq(wanted.unsqueeze(1)).any(1);
+    };
+    const at::Tensor values =
+        at::stack({losses.to(at::kDouble), hits.to(at::kDouble),
+                   counts_top5 ? of_five().to(at::kDouble) : at::zeros_like(losses, at::kDouble),
+                   at::ones({rows}, sums.options()), losses.to(at::kDouble).square()},
+                  1);  // [R, 5]
+    sums.add_(at::matmul(weights.narrow(1, row, rows), values));
+  }
+  return sums;
+}
+
 }  // namespace sdp

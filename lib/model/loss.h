@@ -53,4 +53,10 @@ struct TrainingLoss {
 TrainingLoss training_loss(const at::Tensor& features, const Head& head, const Targets& targets,
                            double label_smoothing);
 
+/// Sums over the predictions for evaluation, each multiplied by `weights`, [R, N] fp64: [R, 5] fp64 of loss,
+/// correct predictions, labels among the five largest logits (0 unless `counts_top5`), predictions, squared
+/// loss. Features as above, labels [B] or [B, T]; the N logits are computed a chunk of rows at a time.
+at::Tensor prediction_sums(const at::Tensor& features, const Head& head, const at::Tensor& labels,
+                           const at::Tensor& weights, bool counts_top5);
+
 }  // namespace sdp

@@ -15,13 +15,14 @@
 namespace sdp {
 namespace {
 
-constexpr size_t kColumns = 9;
+constexpr size_t kColumns = 10;
 /// The figures of a row by column; none for a figure that is not available.
 using Columns = std::array<std::optional<double>, kColumns>;
 
 Columns columns_of(const ProcessFigures& process) {
-  std::optional<double> peak;
+  std::optional<double> peak, evaluation_peak;
   if (process.peak_bytes) peak = static_cast<double>(process.peak_bytes->total());
+  if (process.evaluation_peak_bytes) evaluation_peak = static_cast<double>(*process.evaluation_peak_bytes);
   return {static_cast<double>(process.units.size()),
           static_cast<double>(process.parameters),
           process.flops_per_sample,
@@ -30,7 +31,8 @@ Columns columns_of(const ProcessFigures& process) {
           static_cast<double>(process.optimizer_bytes),
           static_cast<double>(process.activation_bytes),
           static_cast<double>(process.bytes_sent_per_step()),
-          peak};
+          peak,
+          evaluation_peak};
 }
 
 std::string bytes_text(double bytes) {
@@ -43,9 +45,9 @@ std::string units_text(double units) {
 }
 
 using Format = std::string (*)(double);
-constexpr std::array<Format, kColumns> kFormats = {units_text, format_count, format_count,
-                                                   bytes_text, bytes_text,   bytes_text,
-                                                   bytes_text, bytes_text,   bytes_text};
+constexpr std::array<Format, kColumns> kFormats = {units_text, format_count, format_count, bytes_text,
+                                                   bytes_text, bytes_text,   bytes_text,   bytes_text,
+                                                   bytes_text, bytes_text};
 
 std::vector<std::string> texts_of(const Columns& columns) {
   std::vector<std::string> texts;
@@ -106,7 +108,7 @@ std::string cost_table(const std::string& of, const std::vector<ProcessFigures>&
                        const ProcessFigures* dense) {
   constexpr size_t kMostCharacters = 20;  // for the numbers of a row's processes
   TextTable table({of, "units", "parameters", "FLOPs/sample", "values", "gradients", "optimizer",
-                   "saved activations", "sent/step", "peak"});
+                   "saved activations", "sent/step", "peak", "peak in evaluation"});
   const auto add = [&](const std::string& name, std::vector<std::string> texts) {
     texts.insert(texts.begin(), name);
     table.add_row(std::move(texts));

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "experiment/step_limits.h"
+#include "forecast/peak.h"
 #include "spec/json_fields.h"
 #include "subnet/exchange.h"
 #include "subnet/plan.h"
@@ -151,8 +152,12 @@ PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device
   PlanFigures figures = figures_of(experiment);
   const std::vector<Cost> costs(figures.per_process.begin(), figures.per_process.end());
   figures.forecast = forecast_of(experiment, costs, device);
-  for (size_t process = 0; process < figures.per_process.size(); ++process)
-    figures.per_process[process].peak_bytes = figures.forecast->per_process[process];
+  const int64_t evaluation = evaluation_bytes(experiment, device.is_gpu, device.convolution_workspace_bytes);
+  for (size_t process = 0; process < figures.per_process.size(); ++process) {
+    ProcessFigures& of_process = figures.per_process[process];
+    of_process.peak_bytes = figures.forecast->per_process[process];
+    of_process.evaluation_peak_bytes = of_process.parameter_bytes + of_process.optimizer_bytes + evaluation;
+  }
   if (has_a_process_each(experiment.schedule.placement)) figures.per_worker = figures.per_process;
   return figures;
 }

@@ -24,7 +24,8 @@ struct ProcessFigures : Cost {
   int64_t activation_bytes = 0;  ///< saved activations of a micro-batch, of the slot with the most
   std::optional<int> node = {};
   std::optional<int64_t> bytes_sent_between_nodes_per_step = {};
-  std::optional<MemoryByKind> peak_bytes = {};  ///< from the forecast
+  std::optional<MemoryByKind> peak_bytes = {};  ///< in training; from the forecast, as that in evaluation
+  std::optional<int64_t> evaluation_peak_bytes = {};
 
   template <class Visitor>
   static void fields(Visitor& field) {
@@ -33,6 +34,7 @@ struct ProcessFigures : Cost {
     field("node", &ProcessFigures::node);
     field("bytes_sent_between_nodes_per_step", &ProcessFigures::bytes_sent_between_nodes_per_step);
     field("peak_bytes", &ProcessFigures::peak_bytes);
+    field("evaluation_peak_bytes", &ProcessFigures::evaluation_peak_bytes);
   }
 };
 

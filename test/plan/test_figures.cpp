@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 Experiment experiment_on(int64_t processes) {
   ExperimentSpec spec;
   spec.model = test::mlp_spec();
-  spec.train.batch_size_per_worker = 8;
+  spec.train.batch_size_per_worker = spec.eval.batch_size.emplace(8);
   SubnetPlan plan = test::plan_of(4, 2, 1);
   Schedule schedule =
       make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec, plan.layout));
@@ -53,7 +53,8 @@ TEST_CASE("figures that a forecast adds") {
   // Without the forecast everything else is the same.
   with.erase("forecast");
   for (Json& process : with["per_process"])
-    process.erase("peak_bytes");
+    for (const char* key : {"peak_bytes", "evaluation_peak_bytes"})
+      process.erase(key);
   Json without = Json::parse(to_json(figures_of(experiment)));
   without["per_worker"] = with["per_worker"];
   CHECK(with == without);
