@@ -153,7 +153,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
   ProgressLine line(STDERR_FILENO);
   const auto data = open_split(spec, Split::kTrain, line);
   check_size(*data, options.batch_size);
-  const FeedSource source(*data, spec.data, spec.train.precision, device);
+  const DeviceDataset source(*data, spec.data, spec.train.precision, device);
 
   std::printf("%s %s: %lld workers of coverage %s, %lld x %lld samples each, %s\n",
               std::string(spec.model.name()).c_str(), words_of(arguments, spec, steps).c_str(),
@@ -172,10 +172,10 @@ int analyze_command(const AnalyzeArguments& arguments) {
       continue;
     }
     options = options_of(arguments, subject);
-    Work work(line, "computing gradients", "batches");
+    ProgressTask task(line, "computing gradients", "batches");
     std::vector<RegimeAnalysis> of_step = analyze(
         spec, plans, values_of(subject), source, options, device,
-        [&](const std::string& message) { line.print_skipped(message); }, work.on_progress());
+        [&](const std::string& message) { line.print_skipped(message); }, task.on_progress());
     std::move(of_step.begin(), of_step.end(), std::back_inserter(analyses));
   }
   std::printf("\n%s", describe(analyses).c_str());

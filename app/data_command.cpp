@@ -151,8 +151,8 @@ ordered_json json_of(const SplitReport& report, const DataSpec& spec) {
 }
 
 SplitReport check(const ExperimentSpec& spec, Split split, ProgressLine& line) {
-  Work work(line, fmt::format("reading {}", name_of_split(split)));
-  return check_split(spec.data, spec.model, split, available_cores(), work.on_progress());
+  ProgressTask task(line, fmt::format("reading {}", name_of_split(split)));
+  return check_split(spec.data, spec.model, split, available_cores(), task.on_progress());
 }
 
 }  // namespace

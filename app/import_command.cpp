@@ -101,12 +101,12 @@ std::optional<std::string> difference_of_pixels(const char* what, const Channels
 
 /// For several files, the hash of their hashes, one per line.
 ImportSource import_source(const std::filesystem::path& path, ProgressLine& line) {
-  Work work(line, "hashing the weights");
+  ProgressTask task(line, "hashing the weights");
   ImportSource source{.path = std::filesystem::absolute(path).lexically_normal().string()};
   std::string hashes;
   const std::vector<std::filesystem::path> files = library_files(path);
   for (const std::filesystem::path& file : files) {
-    const FileDigest digest = digest_file(file, work.on_progress());
+    const FileDigest digest = digest_file(file, task.on_progress());
     source.bytes += digest.bytes;
     source.xxh3_128 = digest.xxh3_128;
     hashes += digest.xxh3_128 + "\n";
@@ -201,10 +201,10 @@ int import_command(const ImportArguments& arguments) {
     RunHistory history = new_history();
     history.imported = import_source(arguments.from, line);
     const RunDescription description = describe_run(experiment, history);
-    Work work(line, "importing the model");
+    ProgressTask task(line, "importing the model");
     try {
       wrapper = import_model(experiment, arguments.from, arguments.new_head, description, folder.dir,
-                             work.on_progress());
+                             task.on_progress());
     } catch (const DataError& error) {
       throw DataError(error.what() + advice_on_names(arguments.from));
     }

@@ -160,8 +160,8 @@ class PointChecker {
   /// Steps, FLOPs and hours are absent if nobody knows how long an epoch is.
   ordered_json new_price(const Experiment& experiment) {
     const TrainSpec& train = experiment.spec.train;
-    const Placement& placement = experiment.schedule.placement;
-    const auto samples = static_cast<double>(placement.slots_per_process() * train.accumulate_steps *
+    const SlotMap& slot_map = experiment.schedule.slot_map;
+    const auto samples = static_cast<double>(slot_map.slots_per_process() * train.accumulate_steps *
                                              train.batch_size_per_worker);
     const std::vector<Cost> costs = costs_of(experiment);
     double flops_per_step = 0;
@@ -213,7 +213,7 @@ class PointChecker {
 /// How often runs in other processes are looked at.
 constexpr std::chrono::seconds kLookEvery{2};
 
-ordered_json look(const ordered_json& folders, bool wait) {
+ordered_json wait_for_locks(const ordered_json& folders, bool wait) {
   std::vector<LockChain> locks(folders.size());
   for (;; std::this_thread::sleep_for(kLookEvery)) {
     ordered_json states = ordered_json::array();
@@ -278,7 +278,7 @@ int check_command(const CheckArguments& arguments) {
   const ordered_json input = read_input();
   ordered_json results = ordered_json::array();
   if (arguments.sweep.empty()) {
-    results = look(input, arguments.wait);
+    results = wait_for_locks(input, arguments.wait);
   } else {
     PointChecker checker(arguments);
     for (const ordered_json& point : input)

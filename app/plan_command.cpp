@@ -50,13 +50,13 @@ DeviceProfile adjusted(DeviceProfile device, const PlanArguments& arguments, con
 /// The process of the given worker (its first replica), or the one with the largest peak.
 int process_to_measure(const Experiment& experiment, const StepMemory& memory,
                        const std::optional<int>& worker) {
-  const Placement& placement = experiment.schedule.placement;
-  if (worker && (*worker < 0 || *worker >= placement.workers))
-    throw UsageError(fmt::format("--worker {}: expected a worker in 0..{}", *worker, placement.workers - 1));
+  const SlotMap& slot_map = experiment.schedule.slot_map;
+  if (worker && (*worker < 0 || *worker >= slot_map.workers))
+    throw UsageError(fmt::format("--worker {}: expected a worker in 0..{}", *worker, slot_map.workers - 1));
   int largest = 0;
   int64_t largest_bytes = 0;
-  for (int process = 0; process < placement.processes; ++process) {
-    const std::vector<Slot> slots = placement.slots_of(process);
+  for (int process = 0; process < slot_map.processes; ++process) {
+    const std::vector<Slot> slots = slot_map.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
     const int64_t batch_size = experiment.spec.train.batch_size_per_worker;

@@ -15,7 +15,7 @@
 #include "device/device.h"
 #include "eval/evaluation.h"
 #include "eval/predictions.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "hub/export.h"
 #include "inputs.h"
 #include "model/make_model.h"
@@ -55,8 +55,8 @@ void print_evaluation(const EvalRecord& record, const std::optional<ConfusionMat
 
 /// Verifies the hashes.
 CheckpointReader open_checkpoint(const ChosenCheckpoint& checkpoint, ProgressLine& line) {
-  Work work(line, "verifying the checkpoint");
-  return {checkpoint.run_dir, checkpoint.step, /*verify_hashes=*/true, work.on_progress()};
+  ProgressTask task(line, "verifying the checkpoint");
+  return {checkpoint.run_dir, checkpoint.step, /*verify_hashes=*/true, task.on_progress()};
 }
 
 }  // namespace
@@ -81,8 +81,8 @@ int eval_command(const EvalArguments& arguments) {
   const auto train = open_split(experiment.spec, Split::kTrain, line);
   const auto evaluated =
       open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
-  const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
-  const FeedSource source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
+  const DeviceDataset train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
+  const DeviceDataset source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
   const EvalInputs inputs{experiment, train_source, source, *comm, line, on_skipped, reader.folder()};
   EvaluatedModels models{.full = *model};

@@ -13,7 +13,7 @@
 #include "analysis/worker_model.h"
 #include "experiment/spec/experiment_spec.h"
 #include "experiment/spec/regime.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "subnet/plan.h"
 
 namespace sdp {
@@ -46,7 +46,7 @@ std::vector<int> layers_of(const ModelLayout& layout);
 /// `on_skipped` is called with the fault of each damaged image; progress is counted in batches of all
 /// workers.
 std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<SubnetPlan> plans,
-                                    const ValuesOf& values, const FeedSource& training,
+                                    const ValuesOf& values, const DeviceDataset& training,
                                     const AnalysisOptions& options, at::Device device,
                                     const std::function<void(const std::string& message)>& on_skipped,
                                     const OnProgress& on_progress);

@@ -12,7 +12,7 @@ namespace sdp {
 WorkerModel::WorkerModel(const ExperimentSpec& spec, const SubnetPlan& plan, int worker, at::Device device,
                          const ValuesOf& values)
     : train_(spec.train),
-      schedule_(make_schedule(plan, make_placement(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
+      schedule_(make_schedule(plan, make_slot_map(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
                               schedule_options(spec, plan.layout))),
       store_(plan, schedule_, /*process=*/worker, device) {
   {
@@ -40,7 +40,7 @@ at::Tensor WorkerModel::value(int parameter) const {
   return store_.leaf(0, parameter).detach();
 }
 
-SubnetPlan full_model_plan(const ModelLayout& layout) {
+SubnetPlan one_worker_plan(const ModelLayout& layout) {
   SubnetworkSpec one_worker;
   one_worker.assignment = Assignment::kWindow;
   return make_plan(layout, one_worker, /*seed=*/0);

@@ -7,7 +7,7 @@
 
 #include "engine/parameter_store.h"
 #include "experiment/spec/experiment_spec.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "model/model.h"
 #include "subnet/plan.h"
 #include "subnet/schedule.h"
@@ -46,6 +46,6 @@ class WorkerModel {
 };
 
 /// The plan of one worker that owns everything; its tensors have the full model's shapes.
-SubnetPlan full_model_plan(const ModelLayout& layout);
+SubnetPlan one_worker_plan(const ModelLayout& layout);
 
 }  // namespace sdp

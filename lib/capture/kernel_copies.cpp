@@ -92,7 +92,7 @@ int64_t copies_of_convolution(Arguments a) {
 }
 
 /// oneDNN's AVX2 kernel takes no image lower than the kernel. The one that multiplies by columns takes its
-/// place: every thread has its columns, the image, and a sum for which oneDNN books four times the bytes.
+/// place: every thread has its columns, the image, and a sum for which oneDNN allocates four times the bytes.
 int64_t sums_of_threads(const at::Tensor& gradient, const at::Tensor& x, const at::Tensor& weight) {
   if (x.size(2) >= weight.size(2) || has_bf16()) return 0;
   const int64_t of_image =

@@ -39,9 +39,9 @@ class TwoWorkers {
     spec.assignment = Assignment::kWindow;
     plan_ = make_plan(layout, spec, 0);
     for (const int worker : {0, 1})
-      for (const RecordedSegment& segment : record_step(step, plan_, worker, kSamples, left_out)) {
-        steps_[worker].push_back(flops_of(segment.forward, false));
-        steps_[worker].back() += flops_of(segment.backward, true);
+      for (const RecordedLayerGroup& layer_group : record_step(step, plan_, worker, kSamples, left_out)) {
+        steps_[worker].push_back(flops_of(layer_group.forward, false));
+        steps_[worker].back() += flops_of(layer_group.backward, true);
       }
   }
 
@@ -61,7 +61,7 @@ class TwoWorkers {
  private:
   const Flops& of(int branch, int worker) const { return steps_[worker].at(static_cast<size_t>(branch) + 1); }
   SubnetPlan plan_;
-  std::vector<Flops> steps_[2];  ///< by worker and segment
+  std::vector<Flops> steps_[2];  ///< by worker and layer group
 };
 
 /// `owned`: with both gradients as one. `frozen`: the same layers without the weights' gradient.

@@ -87,15 +87,15 @@ at::Tensor WorkerTensors::find_buffer(const std::string& name, int part) const {
   return tensors_.at({name, part});
 }
 
-std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
-                                         int64_t batch_size, const std::vector<int>& left_out) {
+std::vector<RecordedLayerGroup> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
+                                            int64_t batch_size, const std::vector<int>& left_out) {
   const at::AutoGradMode with_grad(true);  // also within a computation without gradients
   const WorkerTensors tensors(plan, worker, step.precision, meta_tensor);
   const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
   for (const int branch : left_out)
     model->unbind_branch(branch);
-  const size_t segments = plan.layout.branches.size() + 2;
-  Recorder recorder(segments, step.device_kernels);
+  const size_t layer_groups = plan.layout.branches.size() + 2;
+  Recorder recorder(layer_groups, step.device_kernels);
   for (const auto& [parameter, leaf] : tensors.owned())
     torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientHook>(recorder, parameter));
   ForwardMode mode{.training = true,
@@ -106,28 +106,28 @@ std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan
   recorder.enter(0);
   const Batch batch = batch_of(step, batch_size);
   const at::Tensor features = model->features(batch.input, mode);
-  recorder.enter(segments - 1);
+  recorder.enter(layer_groups - 1);
   const at::Tensor loss = loss_of(features, model->head(), batch.labels);
   recorder.begin_backward();
   loss.backward();
   return recorder.finish();
 }
 
-std::vector<RecordedSegment> record_evaluation(const StepShape& step, const SubnetPlan& whole,
-                                               int64_t batch_size, bool training, bool counts_batch) {
+std::vector<RecordedLayerGroup> record_evaluation(const StepShape& step, const SubnetPlan& whole,
+                                                  int64_t batch_size, bool training, bool counts_batch) {
   const at::NoGradGuard no_grad;
   const WorkerTensors tensors(whole, 0, step.precision, meta_tensor, /*trains=*/false);
   const std::unique_ptr<Model> model = make_subnetwork(step.model, whole, 0, tensors);
   std::optional<Batch> batch;
   if (!counts_batch) batch = batch_of(step, batch_size);
-  const size_t segments = whole.layout.branches.size() + 2;
-  Recorder recorder(segments, step.device_kernels);
+  const size_t layer_groups = whole.layout.branches.size() + 2;
+  Recorder recorder(layer_groups, step.device_kernels);
   recorder.enter(0);
   if (counts_batch) batch = batch_of(step, batch_size);
   const at::Tensor features = model->features(
       batch->input, {.training = training,
                      .before_branch = [&](int branch) { recorder.enter(static_cast<size_t>(branch) + 1); }});
-  recorder.enter(segments - 1);
+  recorder.enter(layer_groups - 1);
   const auto [weight, bias] = model->head();
   if (training) {  // the logits are not used
     at::linear(features, weight, bias);

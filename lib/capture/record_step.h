@@ -40,14 +40,14 @@ class WorkerTensors : public TensorSource {
   std::vector<std::pair<int, at::Tensor>> owned_;
 };
 
-/// Records the worker's step on a batch of this size. Segments as in StepCapture. Branches in `left_out` are
-/// skipped, as if the worker did not have them.
-std::vector<RecordedSegment> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
-                                         int64_t batch_size, const std::vector<int>& left_out = {});
+/// Records the worker's step on a batch of this size. Layer groups as in StepCapture. Branches in `left_out`
+/// are skipped, as if the worker did not have them.
+std::vector<RecordedLayerGroup> record_step(const StepShape& step, const SubnetPlan& plan, int worker,
+                                            int64_t batch_size, const std::vector<int>& left_out = {});
 
 /// Records a pass of an evaluation over the assembled model, which `whole` (dense_plan) describes; in
 /// `training` mode, BatchNorm's recalibration. Only forward passes. `counts_batch`: the batch is recorded.
-std::vector<RecordedSegment> record_evaluation(const StepShape& step, const SubnetPlan& whole,
-                                               int64_t batch_size, bool training, bool counts_batch);
+std::vector<RecordedLayerGroup> record_evaluation(const StepShape& step, const SubnetPlan& whole,
+                                                  int64_t batch_size, bool training, bool counts_batch);
 
 }  // namespace sdp

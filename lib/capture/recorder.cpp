@@ -27,14 +27,14 @@ struct Block {
 };
 
 struct Recording {
-  std::vector<RecordedSegment> segments;
-  size_t segment = 0;
+  std::vector<RecordedLayerGroup> layer_groups;
+  size_t layer_group = 0;
   bool device_kernels = false;
   bool is_backward = false;
   bool is_finished = false;
   int recomputations = 0;  ///< under way
   int64_t tensors = 0;
-  /// (sequence number of the first operation, segment) of the forward pass, ascending.
+  /// (sequence number of the first operation, layer group) of the forward pass, ascending.
   std::vector<std::pair<uint64_t, size_t>> starts;
   uint64_t end = 0;  ///< sequence number of the first operation after the forward pass
   /// Whether autograd's engine is between two operations' gradients.
@@ -46,17 +46,17 @@ struct Recording {
     pass().events.push_back(event);
   }
   RecordedPass& pass() {
-    RecordedSegment& current = segments[segment];
+    RecordedLayerGroup& current = layer_groups[layer_group];
     return is_backward ? current.backward : current.forward;
   }
   /// The backward pass has come to the gradient of the operation with this sequence number. Operations of
-  /// recomputations have later numbers than the forward pass; they belong to the segment that recomputes.
+  /// recomputations have later numbers than the forward pass; they belong to the layer group that recomputes.
   void enter_backward(int64_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= end) return;
     const auto after = std::upper_bound(
         starts.begin(), starts.end(), static_cast<uint64_t>(number),
         [](uint64_t n, const std::pair<uint64_t, size_t>& start) { return n < start.first; });
-    if (after != starts.begin()) segment = std::prev(after)->second;
+    if (after != starts.begin()) layer_group = std::prev(after)->second;
   }
 };
 
@@ -229,11 +229,11 @@ bool records_device_kernels() {
   return current_recording && current_recording->device_kernels;
 }
 
-Recorder::Recorder(size_t segments, bool device_kernels) : recording_(std::make_shared<Recording>()) {
+Recorder::Recorder(size_t layer_groups, bool device_kernels) : recording_(std::make_shared<Recording>()) {
   if (current_recording) throw std::logic_error("two recorders on one thread");
   add_meta_kernels();
   RecordingAllocator::install();
-  recording_->segments.resize(segments);
+  recording_->layer_groups.resize(layer_groups);
   recording_->device_kernels = device_kernels;
   current_recording = recording_;
   handle_ =
@@ -248,9 +248,9 @@ Recorder::~Recorder() {
   finish();
 }
 
-void Recorder::enter(size_t segment) {
-  recording_->segment = segment;
-  recording_->starts.emplace_back(at::sequence_number::peek(), segment);
+void Recorder::enter(size_t layer_group) {
+  recording_->layer_group = layer_group;
+  recording_->starts.emplace_back(at::sequence_number::peek(), layer_group);
 }
 
 void Recorder::begin_backward() {
@@ -264,13 +264,13 @@ void Recorder::gradient_came(int parameter, const at::Tensor& gradient) {
   recording_->add({What::kGradient, -std::exchange(block->bytes, 0), block->tensor, parameter});
 }
 
-std::vector<RecordedSegment> Recorder::finish() {
+std::vector<RecordedLayerGroup> Recorder::finish() {
   if (!recording_->is_finished) {
     at::removeCallback(handle_);
     current_recording.reset();
     recording_->is_finished = true;
   }
-  return std::move(recording_->segments);
+  return std::move(recording_->layer_groups);
 }
 
 }  // namespace sdp

@@ -27,8 +27,8 @@ struct RecordedPass {
   std::vector<RecordedCall> calls;
 };
 
-/// One segment of the model.
-struct RecordedSegment {
+/// One layer group of the model.
+struct RecordedLayerGroup {
   RecordedPass forward, backward;
 };
 
@@ -41,19 +41,19 @@ bool records_device_kernels();
 class Recorder {
  public:
   /// With `device_kernels`, the operators of ops/ops.h are computed as a device does: by one kernel each.
-  Recorder(size_t segments, bool device_kernels);
+  Recorder(size_t layer_groups, bool device_kernels);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// From here on the forward pass is in this segment.
-  void enter(size_t segment);
-  /// From here on operations are the backward pass's. Each belongs to the segment whose operation it is the
-  /// gradient of.
+  /// From here on the forward pass is in this layer group.
+  void enter(size_t layer_group);
+  /// From here on operations are the backward pass's. Each belongs to the layer group whose operation it is
+  /// the gradient of.
   void begin_backward();
   void gradient_came(int parameter, const at::Tensor& gradient);
   /// Ends the recording. What is freed later is not recorded.
-  std::vector<RecordedSegment> finish();
+  std::vector<RecordedLayerGroup> finish();
 
  private:
   std::shared_ptr<Recording> recording_;

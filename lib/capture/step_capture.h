@@ -57,24 +57,24 @@ struct PassCapture {
   std::vector<CapturedCall> calls;
 };
 
-/// A segment of a model: a branch and the layers between it and the next one, the layers before the first
+/// A layer group of a model: a branch and the layers between it and the next one, the layers before the first
 /// branch, or the loss.
-struct SegmentCapture {
+struct LayerGroupCapture {
   PassCapture forward;
   PassCapture backward;  ///< the part of the backward pass that follows from `forward`
 };
 
-/// A segment in its place in a model.
-struct PlacedSegment {
-  std::shared_ptr<const SegmentCapture> capture;
+/// A layer group in its place in a model.
+struct PlacedLayerGroup {
+  std::shared_ptr<const LayerGroupCapture> capture;
   int first_parameter = 0;  ///< of its branch
 
-  const SegmentCapture* operator->() const { return capture.get(); }
+  const LayerGroupCapture* operator->() const { return capture.get(); }
 };
 
 struct StepCapture {
   /// In order of the forward pass: the layers before the first branch, one per branch, the loss.
-  std::vector<PlacedSegment> segments;
+  std::vector<PlacedLayerGroup> layer_groups;
   /// Samples whose rows the loss computes at a time.
   double samples_at_once = std::numeric_limits<double>::infinity();
 
@@ -84,8 +84,8 @@ struct StepCapture {
   /// Bytes that the forward pass and the loss leave for the backward pass, the batch included.
   double kept_bytes(double samples) const {
     double kept = 0;
-    for (const PlacedSegment& segment : segments)
-      for (const CaptureEvent& event : segment->forward.events)
+    for (const PlacedLayerGroup& layer_group : layer_groups)
+      for (const CaptureEvent& event : layer_group->forward.events)
         if (event.what == CaptureEvent::What::kTensor) kept += bytes_of(event, samples);
     return kept;
   }

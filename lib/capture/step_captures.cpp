@@ -53,7 +53,7 @@ PassCapture combine(const RecordedPass& pass, const RecordedPass& larger, int fi
 
 /// The tensors that exist only during the loss of a language model have as many rows as it computes at a
 /// time.
-void mark_rows_at_once(SegmentCapture& loss, const RecordedSegment& recorded) {
+void mark_rows_at_once(LayerGroupCapture& loss, const RecordedLayerGroup& recorded) {
   std::map<int64_t, int> events_of;  // by tensor
   for (const RecordedEvent& event : recorded.forward.events)
     ++events_of[event.tensor];
@@ -91,22 +91,22 @@ StepCaptures::StepCaptures(StepShape step, const SubnetPlan& plan)
       first_of_kind_(first_of_kind(plan.layout)),
       first_parameter_(first_parameters(plan.layout)) {}
 
-int StepCaptures::first_parameter_of(size_t segment) const {
-  return segment == 0 || segment > first_parameter_.size() ? 0 : first_parameter_[segment - 1];
+int StepCaptures::first_parameter_of(size_t layer_group) const {
+  return layer_group == 0 || layer_group > first_parameter_.size() ? 0 : first_parameter_[layer_group - 1];
 }
 
-std::vector<StepCaptures::SegmentKey> StepCaptures::keys_of(int worker) const {
+std::vector<StepCaptures::LayerGroupKey> StepCaptures::keys_of(int worker) const {
   const size_t branches = plan_.layout.branches.size();
-  std::vector<SegmentKey> keys(branches + 2);
-  SegmentKey next{.segment = 0, .own = {}, .next_branch = branches, .trains_next = false};
-  for (size_t segment = branches + 2; segment-- > 0;) {
-    SegmentKey& key = keys[segment];
+  std::vector<LayerGroupKey> keys(branches + 2);
+  LayerGroupKey next{.layer_group = 0, .own = {}, .next_branch = branches, .trains_next = false};
+  for (size_t layer_group = branches + 2; layer_group-- > 0;) {
+    LayerGroupKey& key = keys[layer_group];
     key = next;
-    key.segment = segment;
-    if (segment == 0 || segment > branches) continue;
-    const size_t branch = segment - 1;
+    key.layer_group = layer_group;
+    if (layer_group == 0 || layer_group > branches) continue;
+    const size_t branch = layer_group - 1;
     if (first_of_kind_[branch] >= 0) {
-      key.segment = static_cast<size_t>(first_of_kind_[branch]) + 1;
+      key.layer_group = static_cast<size_t>(first_of_kind_[branch]) + 1;
       key.next_branch = 0;
     }
     if (!plan_.has_branch(worker, static_cast<int>(branch))) continue;
@@ -119,36 +119,36 @@ std::vector<StepCaptures::SegmentKey> StepCaptures::keys_of(int worker) const {
   return keys;
 }
 
-void StepCaptures::record(int worker, const std::vector<SegmentKey>& keys) {
+void StepCaptures::record(int worker, const std::vector<LayerGroupKey>& keys) {
   // Of branches of a kind, only one with each key is recorded.
   std::vector<int> left_out;
-  std::set<SegmentKey> recorded_keys;
+  std::set<LayerGroupKey> recorded_keys;
   for (int branch = 0; branch < static_cast<int>(first_of_kind_.size()); ++branch) {
-    const SegmentKey& key = keys[static_cast<size_t>(branch) + 1];
-    const bool is_known = segments_.contains(key) || !recorded_keys.insert(key).second;
+    const LayerGroupKey& key = keys[static_cast<size_t>(branch) + 1];
+    const bool is_known = layer_groups_.contains(key) || !recorded_keys.insert(key).second;
     if (first_of_kind_[static_cast<size_t>(branch)] >= 0 && is_known) left_out.push_back(branch);
   }
   const auto recorded = record_step(step_, plan_, worker, kBatch, left_out);
   const auto of_larger_batch = record_step(step_, plan_, worker, kLargerBatch, left_out);
   for (size_t s = 0; s < keys.size(); ++s) {
-    if (segments_.contains(keys[s])) continue;
+    if (layer_groups_.contains(keys[s])) continue;
     const int first_parameter = first_parameter_of(s);
-    SegmentCapture capture{
+    LayerGroupCapture capture{
         .forward = combine(recorded[s].forward, of_larger_batch[s].forward, first_parameter),
         .backward = combine(recorded[s].backward, of_larger_batch[s].backward, first_parameter)};
     if (s + 1 == keys.size() && step_.model.reads_tokens()) mark_rows_at_once(capture, recorded[s]);
-    segments_.emplace(keys[s], std::make_shared<const SegmentCapture>(std::move(capture)));
+    layer_groups_.emplace(keys[s], std::make_shared<const LayerGroupCapture>(std::move(capture)));
   }
 }
 
 StepCapture StepCaptures::of(int worker) {
-  const std::vector<SegmentKey> keys = keys_of(worker);
-  const bool is_known =
-      std::all_of(keys.begin(), keys.end(), [&](const SegmentKey& key) { return segments_.contains(key); });
+  const std::vector<LayerGroupKey> keys = keys_of(worker);
+  const bool is_known = std::all_of(keys.begin(), keys.end(),
+                                    [&](const LayerGroupKey& key) { return layer_groups_.contains(key); });
   if (!is_known) record(worker, keys);
   StepCapture capture;
   for (size_t s = 0; s < keys.size(); ++s)
-    capture.segments.push_back({segments_.at(keys[s]), first_parameter_of(s)});
+    capture.layer_groups.push_back({layer_groups_.at(keys[s]), first_parameter_of(s)});
   if (step_.model.reads_tokens())
     capture.samples_at_once =
         static_cast<double>(logit_rows_at_a_time(step_.model.vocab_size(), step_.device_kernels)) /
@@ -189,8 +189,8 @@ double kept_bytes_per_sample(const ModelLayout& layout, const StepShape& step) {
 std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout, const StepShape& step) {
   const SubnetPlan whole = make_plan(layout, SubnetworkSpec{}, 0);
   std::optional<int64_t> fewest;
-  for (const RecordedSegment& segment : record_step(step, whole, 0, /*batch_size=*/1))
-    for (const RecordedCall& call : segment.forward.calls) {
+  for (const RecordedLayerGroup& layer_group : record_step(step, whole, 0, /*batch_size=*/1))
+    for (const RecordedCall& call : layer_group.forward.calls) {
       if (call.op.name != "aten::native_batch_norm") continue;
       const std::vector<int64_t>& shape = call.tensor(0).sizes;  // [1, C, S, S]
       fewest = std::min(fewest.value_or(shape[2] * shape[3]), shape[2] * shape[3]);

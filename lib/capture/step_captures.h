@@ -24,11 +24,11 @@ struct StepShape {
   bool device_kernels = false;
 };
 
-/// The steps of a plan's workers. A segment's capture depends on the parts that the worker has of
+/// The steps of a plan's workers. A layer group's capture depends on the parts that the worker has of
 /// its branch, and on whether the next branch that the worker has is trained: a ResNet saves the result of a
 /// block as the input of that branch, or only as the bits that its own gradient needs. A step is captured for
-/// the first worker with a new combination, and its segments are used for the others. The plan must outlive
-/// this object.
+/// the first worker with a new combination, and its layer groups are used for the others. The plan must
+/// outlive this object.
 class StepCaptures {
  public:
   StepCaptures(StepShape step, const SubnetPlan& plan);
@@ -44,23 +44,23 @@ class StepCaptures {
     int64_t owned_width = 0, frozen_width = 0;
     auto operator<=>(const BranchState&) const = default;
   };
-  struct SegmentKey {
-    size_t segment = 0;  ///< the first one of its kind
+  struct LayerGroupKey {
+    size_t layer_group = 0;  ///< the first one of its kind
     BranchState own;
     size_t next_branch = 0;  ///< 0 for a branch of a kind
     bool trains_next = false;
-    auto operator<=>(const SegmentKey&) const = default;
+    auto operator<=>(const LayerGroupKey&) const = default;
   };
-  std::vector<SegmentKey> keys_of(int worker) const;
-  int first_parameter_of(size_t segment) const;
-  /// Adds the segments that are not known yet.
-  void record(int worker, const std::vector<SegmentKey>& keys);
+  std::vector<LayerGroupKey> keys_of(int worker) const;
+  int first_parameter_of(size_t layer_group) const;
+  /// Adds the layer groups that are not known yet.
+  void record(int worker, const std::vector<LayerGroupKey>& keys);
 
   const StepShape step_;
   const SubnetPlan& plan_;
   const std::vector<int> first_of_kind_;    ///< by branch
   const std::vector<int> first_parameter_;  ///< by branch
-  std::map<SegmentKey, std::shared_ptr<const SegmentCapture>> segments_;
+  std::map<LayerGroupKey, std::shared_ptr<const LayerGroupCapture>> layer_groups_;
 };
 
 /// By branch: the first branch that computes the same (BranchLayout::kind), which may be itself; -1 for a

@@ -13,8 +13,8 @@
 #include "checkpoint/files/safetensors.h"
 #include "engine/engine.h"
 #include "io/on_progress.h"
-#include "subnet/placement.h"
 #include "subnet/plan.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 

@@ -100,7 +100,7 @@ ReshardingTraffic resharding_traffic(const CheckpointReader& reader, const Exper
       if (source != process) traffic.moved_bytes += bytes;
     });
   };
-  for (int process = 0; process < schedule.placement.processes; ++process) {
+  for (int process = 0; process < schedule.slot_map.processes; ++process) {
     int64_t read_elements = 0;
     for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
       const Bucket& bucket = schedule.buckets[static_cast<size_t>(b)];

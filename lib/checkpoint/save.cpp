@@ -80,8 +80,8 @@ Manifest manifest_of(const Experiment& experiment, Manifest manifest) {
       manifest.origin.batch_norm_updates_after(manifest.updates, experiment.spec.train.accumulate_steps);
   manifest.plan_hash = plan_hash(experiment.plan);
   manifest.workers = experiment.plan.workers;
-  manifest.replicas = experiment.schedule.placement.replicas;
-  manifest.processes = experiment.schedule.placement.processes;
+  manifest.replicas = experiment.schedule.slot_map.replicas;
+  manifest.processes = experiment.schedule.slot_map.processes;
   manifest.libtorch_version = TORCH_VERSION;
   manifest.program_version = kProgramVersion;
   return manifest;

@@ -31,7 +31,7 @@ class Engine::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(Engine& engine, int slot, int parameter) : engine_(engine), slot_(slot), parameter_(parameter) {}
   void operator()(const at::Tensor& leaf) override {
-    book(leaf.grad(), MemoryKind::kGradients);
+    assign_kind(leaf.grad(), MemoryKind::kGradients);
     engine_.on_gradient(slot_, parameter_);
   }
 
@@ -54,7 +54,7 @@ Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const Optimizer
       gather_clock_(comm),
       context_{plan, schedule, optimizer_, index_, store_, comm, reduce_clock_, gather_clock_},
       step_tensor_(at::zeros({}, at::TensorOptions(at::kFloat).device(comm.device()))) {
-  if (comm.size() != schedule.placement.processes)
+  if (comm.size() != schedule.slot_map.processes)
     throw std::logic_error("the schedule was made for a different number of processes");
   const std::vector<char> scattered = scattered_parameters(plan, store_.slots());
   buckets_.reserve(schedule.buckets.size());

@@ -70,7 +70,7 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
     const std::vector<int> units = plan_.units_of(parameter);
     const std::vector<at::Tensor> pieces = piece_views(wholes.back(), parameter.slice, plan_, units);
     for (size_t i = 0; i < units.size(); ++i) {
-      const MemberSet owners = schedule_.placement.processes_of(plan_.owners(units[i]));
+      const MemberSet owners = schedule_.slot_map.processes_of(plan_.owners(units[i]));
       const bool is_everywhere =
           plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
       if (is_everywhere && !is_average) {
@@ -113,7 +113,7 @@ void LiveFullModel::average_buffers() {
       const BufferLayout& buffer = plan_.layout.buffers[piece.buffer];
       const auto owners = static_cast<double>(plan_.owners(piece.unit).size());
       piece_view(sums[piece.buffer], buffer.slice, plan_, plan_.units_of(buffer), piece.unit)
-          .add_(piece.values / (owners * schedule_.placement.replicas));
+          .add_(piece.values / (owners * schedule_.slot_map.replicas));
     }
   }
   for (at::Tensor& sum : sums)

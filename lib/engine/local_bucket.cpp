@@ -220,7 +220,7 @@ void LocalBucket::add_received(LocalExchange& exchange) {
     adds_own = false;
     gradients_ = std::move(contribution_);
     for (const at::Tensor& gradient : gradients_)
-      book(gradient, MemoryKind::kGradients);
+      assign_kind(gradient, MemoryKind::kGradients);
   } else if (reductions_ == 0) {
     gradients_ = {at::zeros({elements_.share}, sum_options_)};
   }

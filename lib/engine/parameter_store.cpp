@@ -37,7 +37,7 @@ at::Tensor SlotTensors::find_buffer(const std::string& name, int part) const {
 
 ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process,
                                at::Device device)
-    : plan_(plan), schedule_(schedule), device_(device), slots_(schedule.placement.slots_of(process)) {
+    : plan_(plan), schedule_(schedule), device_(device), slots_(schedule.slot_map.slots_of(process)) {
   const MemoryScope scope(MemoryKind::kWeights);
   for (const StoredPart& part : stored_parts(plan, slots_)) {
     const ParameterLayout& parameter = plan.layout.parameters[part.parameter];

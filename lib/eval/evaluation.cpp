@@ -76,10 +76,10 @@ at::Tensor sums_of(const EvalInputs& inputs, Model& model, const ForwardMode& mo
 EvalResult run_alone(const EvalInputs& inputs, Model& model, const EvalBatches& batches,
                      const OnProgress& on_progress) {
   const ForwardMode mode{.training = false};
-  const std::unique_ptr<Feed> feed = inputs.test.evaluation(batches);
+  const std::unique_ptr<DeviceLoader> loader = inputs.test.evaluation(batches);
   const at::Tensor sums = zero_sums(inputs);
   for_each_batch(
-      inputs, *feed, {.mine = batches.count(), .all = batches.count()}, mode, on_progress,
+      inputs, *loader, {.mine = batches.count(), .all = batches.count()}, mode, on_progress,
       [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(inputs, model, mode, batch, {})); });
   return mean_of(inputs.comm.to_host(sums[0]));
 }
@@ -151,11 +151,11 @@ void add_subnetworks(const EvalInputs& inputs, EvalRecord& record, const Evaluat
   timed(record.times.subnetworks_s, inputs.comm.device(), [&] {
     const int64_t count = batches.count();
     const auto subnetworks = static_cast<int64_t>(models.workers.size());
-    Work work(inputs.line, "evaluating single subnetworks", "batches");
+    ProgressTask task(inputs.line, "evaluating single subnetworks", "batches");
     for (int64_t i = 0; i < subnetworks; ++i) {
       const EvalResult result =
           run_alone(inputs, models.subnetwork(static_cast<size_t>(i)), batches,
-                    [&](int64_t done, int64_t) { work.update(i * count + done, subnetworks * count); });
+                    [&](int64_t done, int64_t) { task.update(i * count + done, subnetworks * count); });
       const int worker = models.workers[static_cast<size_t>(i)];
       results[0][worker] = result.loss;
       results[1][worker] = result.accuracy;
@@ -188,12 +188,12 @@ BoundModel bind(const EvalInputs& inputs, FullModel& full_model, bool training, 
     full_model.fetch_shared();
     model.bind_shared(full_model);
     if (streams) return;
-    Work work(inputs.line, "assembling the full model", "branches");
+    ProgressTask task(inputs.line, "assembling the full model", "branches");
     for (int b = 0; b < branch_count(inputs); ++b) {
       leave_if_stopped(inputs.comm);
       full_model.fetch_branch(b);
       model.bind_branch(b, full_model);
-      work.update(b + 1, branch_count(inputs));
+      task.update(b + 1, branch_count(inputs));
     }
   });
   if (!streams) return bound;
@@ -213,7 +213,7 @@ Passes passes_of(const Communicator& comm, int64_t batches) {
           .all = (batches + comm.size() - 1) / comm.size()};
 }
 
-void for_each_batch(const EvalInputs& inputs, Feed& feed, Passes passes, const ForwardMode& mode,
+void for_each_batch(const EvalInputs& inputs, DeviceLoader& loader, Passes passes, const ForwardMode& mode,
                     const OnProgress& on_progress,
                     const std::function<void(int64_t number, const TensorBatch& batch)>& use) {
   for (int64_t pass = 0; pass < passes.all; ++pass) {
@@ -223,7 +223,7 @@ void for_each_batch(const EvalInputs& inputs, Feed& feed, Passes passes, const F
       throw EvaluationStopped();
     }
     if (pass < passes.mine) {
-      const TensorBatch batch = feed.next();
+      const TensorBatch batch = loader.next();
       for (const std::string& message : batch.skipped)
         inputs.on_skipped(message);
       use(pass, batch);
@@ -235,7 +235,7 @@ void for_each_batch(const EvalInputs& inputs, Feed& feed, Passes passes, const F
 }
 
 EvalResults run_full_model(const EvalInputs& inputs, FullModel& full_model, const std::string& name,
-                           const FeedSource& data, const std::vector<int64_t>& samples, EvalTimes& times,
+                           const DeviceDataset& data, const std::vector<int64_t>& samples, EvalTimes& times,
                            const std::vector<int64_t>& some) {
   const BoundModel bound = bind(inputs, full_model, /*training=*/false, times);
   Communicator& comm = inputs.comm;
@@ -245,11 +245,11 @@ EvalResults run_full_model(const EvalInputs& inputs, FullModel& full_model, cons
     const int64_t all = batches.count();
     batches.first_batch = comm.rank();
     batches.stride = comm.size();
-    const std::unique_ptr<Feed> feed = data.evaluation(batches);
+    const std::unique_ptr<DeviceLoader> loader = data.evaluation(batches);
     const at::Tensor sums = zero_sums(inputs);
     const at::Tensor batch_losses = at::zeros({all}, sums.options());
-    Work work(inputs.line, name, "batches");
-    for_each_batch(inputs, *feed, passes_of(comm, all), bound.mode, work.on_progress(),
+    ProgressTask task(inputs.line, name, "batches");
+    for_each_batch(inputs, *loader, passes_of(comm, all), bound.mode, task.on_progress(),
                    [&](int64_t number, const TensorBatch& batch) {
                      const at::Tensor of_batch = sums_of(inputs, *bound.model, bound.mode, batch, some);
                      sums.add_(of_batch);

@@ -13,7 +13,7 @@ namespace sdp {
 struct Experiment {
   ExperimentSpec spec;
   SubnetPlan plan;
-  Schedule schedule;  ///< includes the placement on processes
+  Schedule schedule;  ///< includes the slot map
   NodeMap nodes;      ///< which processes share a node
 };
 

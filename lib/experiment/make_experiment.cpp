@@ -54,7 +54,7 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
     subnetwork.assignment = Assignment::kFile;
     subnetwork.assignment_file = saved_plan->string();
   }
-  const Placement placement = make_placement(subnetwork.workers, subnetwork.replicas, processes);
+  const SlotMap slot_map = make_slot_map(subnetwork.workers, subnetwork.replicas, processes);
   std::vector<RecordedModel> only_this;
   const RecordedModel& model = model_of(spec, recorded ? *recorded : only_this);
   const ModelLayout& layout = model.layout;
@@ -62,7 +62,7 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
   check_batch_norms(layout, spec);
   check_groups(layout, spec.optimizer.groups);
   SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
-  Schedule schedule = make_schedule(plan, placement, schedule_options(spec, layout));
+  Schedule schedule = make_schedule(plan, slot_map, schedule_options(spec, layout));
   NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }

@@ -14,15 +14,15 @@ std::optional<c10::Stream> make_copy_stream(at::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true);
 }
 
-CopyAheadFeed::CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device,
-                             std::optional<c10::Stream> stream)
+CopyAheadLoader::CopyAheadLoader(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device,
+                                 std::optional<c10::Stream> stream)
     : loader_(std::move(loader)),
       precision_(precision),
       device_(device),
       stream_(stream),
       thread_([this](const std::stop_token& stop) { copy_batches(stop); }) {}
 
-CopyAheadFeed::Copy CopyAheadFeed::make_copy() {
+CopyAheadLoader::Copy CopyAheadLoader::make_copy() {
   Copy copy;
   try {
     c10::OptionalStreamGuard guard(stream_);
@@ -37,7 +37,7 @@ CopyAheadFeed::Copy CopyAheadFeed::make_copy() {
   return copy;
 }
 
-void CopyAheadFeed::copy_batches(const std::stop_token& stop) {
+void CopyAheadLoader::copy_batches(const std::stop_token& stop) {
   for (;;) {
     {
       std::unique_lock lock(mutex_);
@@ -52,7 +52,7 @@ void CopyAheadFeed::copy_batches(const std::stop_token& stop) {
   }
 }
 
-TensorBatch CopyAheadFeed::next() {
+TensorBatch CopyAheadLoader::next() {
   std::unique_lock lock(mutex_);
   const auto start = std::chrono::steady_clock::now();
   ready_.wait(lock, [&] { return !copies_.empty(); });

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "data/pipeline/loader.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "process/condition_variable.h"
 
 namespace sdp {
@@ -23,12 +23,12 @@ std::optional<c10::Stream> make_copy_stream(at::Device device);
 
 /// A thread that takes batches from a loader, pins them and starts their copies in a separate stream, some
 /// batches ahead. The device waits for a copy when the batch is first used; the host never waits.
-class CopyAheadFeed final : public Feed {
+class CopyAheadLoader final : public DeviceLoader {
  public:
-  /// `stream`: for the copies; none on a CPU. Successive feeds should share it, as the allocator keeps a
+  /// `stream`: for the copies; none on a CPU. Successive loaders should share it, as the allocator keeps a
   /// separate memory pool per stream.
-  CopyAheadFeed(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device,
-                std::optional<c10::Stream> stream);
+  CopyAheadLoader(std::unique_ptr<BatchLoader> loader, Precision precision, at::Device device,
+                  std::optional<c10::Stream> stream);
 
   TensorBatch next() override;
   double wait_ms() const override { return wait_ms_; }

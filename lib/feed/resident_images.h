@@ -9,7 +9,7 @@
 #include "data/pipeline/augment.h"
 #include "data/pipeline/batches.h"
 #include "data/sets/image_array.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 
 namespace sdp {
 

@@ -87,7 +87,7 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
     add_bucket(cost, schedule, b, moments, process);
 
   const Precision precision = schedule.options.precision;
-  const std::vector<Slot> slots = schedule.placement.slots_of(process);
+  const std::vector<Slot> slots = schedule.slot_map.slots_of(process);
   cost.parameter_bytes = stored_bytes(plan, precision, slots);
 
   std::vector<bool> owns(plan.units.size(), false);
@@ -112,7 +112,7 @@ Cost cost_of(const Experiment& experiment, int process) {
 
 std::vector<Cost> costs_of(const Experiment& experiment) {
   std::vector<Cost> costs;
-  for (int process = 0; process < experiment.schedule.placement.processes; ++process)
+  for (int process = 0; process < experiment.schedule.slot_map.processes; ++process)
     costs.push_back(cost_of(experiment, process));
   return costs;
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 // The cost of a schedule in bytes and FLOPs: for a worker that has a process to itself, for each process of a
-// placement, and for ordinary data parallelism. The tests compare these numbers with the engine's buffers.
+// slot map, and for ordinary data parallelism. The tests compare these numbers with the engine's buffers.
 
 #include <cstdint>
 #include <vector>

@@ -40,23 +40,23 @@ struct EngineMethod {
   std::string name;
   Division& division;
   ExperimentSpec spec;
-  const Placement& placement;
+  const SlotMap& slot_map;
   /// Of a baseline, which uses NCCL's collectives. Otherwise every process sends shares to every other.
   std::string regime_file = {};
-  Schedule schedule = make_schedule(division.plan, placement, schedule_options(spec, division.plan.layout));
+  Schedule schedule = make_schedule(division.plan, slot_map, schedule_options(spec, division.plan.layout));
 
   const SubnetPlan& plan() const { return division.plan; }
   StepCaptures& captures() const { return division.captures.at(spec.train.checkpoint_activations ? 1 : 0); }
   int64_t batch_size() const { return spec.train.batch_size_per_worker; }
   /// Micro-batches per step that a process computes, over all its slots.
-  int64_t micro_batches() const { return spec.train.accumulate_steps * placement.slots_per_process(); }
+  int64_t micro_batches() const { return spec.train.accumulate_steps * slot_map.slots_per_process(); }
   StepMemory memory_on(const DeviceProfile& device) const {
     return {schedule, captures(), device.convolution_workspace_bytes};
   }
 
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
   int different_processes() const {
-    return plan().owners_per_unit == plan().workers ? 1 : placement.processes;
+    return plan().owners_per_unit == plan().workers ? 1 : slot_map.processes;
   }
 };
 
@@ -72,7 +72,7 @@ EngineMethod with(const EngineMethod& method, TrainSpec train) {
     name += fmt::format(", {} x {} samples", train.accumulate_steps, train.batch_size_per_worker);
   ExperimentSpec spec = method.spec;
   spec.train = train;
-  return {std::move(name), method.division, std::move(spec), method.placement, method.regime_file};
+  return {std::move(name), method.division, std::move(spec), method.slot_map, method.regime_file};
 }
 
 /// `train` without or with checkpointing; with several micro-batches also with the other reduce_every, except
@@ -97,7 +97,7 @@ EngineMethod baseline(const std::string& name, const std::string& file, Division
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
   spec.train.checkpoint_activations = false;
-  return {name, dense, std::move(spec), experiment.schedule.placement, "configs/regime/" + file};
+  return {name, dense, std::move(spec), experiment.schedule.slot_map, "configs/regime/" + file};
 }
 
 /// Memory, traffic and time of a process's step.
@@ -259,11 +259,10 @@ void add_lower_coverage(std::vector<StepForecast>& to, const Machine& machine) {
     if (owners == 0 || owners == std::exchange(tried, owners)) continue;
     ExperimentSpec spec = present;
     spec.subnetwork.coverage.text = fmt::format("{}/{}", owners, plan.workers);
-    const Experiment lower = make_experiment(spec, schedule.placement.processes, std::nullopt,
-                                             nodes.processes_per_node, &recorded);
+    const Experiment lower =
+        make_experiment(spec, schedule.slot_map.processes, std::nullopt, nodes.processes_per_node, &recorded);
     Division division = division_of(spec, machine.device, lower.plan, lower.nodes);
-    const EngineMethod method{"coverage " + spec.subnetwork.coverage.text, division, spec,
-                              schedule.placement};
+    const EngineMethod method{"coverage " + spec.subnetwork.coverage.text, division, spec, schedule.slot_map};
     if (add_smaller_batches(to, {&method}, method.batch_size(), machine)) return;
   }
 }
@@ -272,7 +271,7 @@ void add_lower_coverage(std::vector<StepForecast>& to, const Machine& machine) {
 StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const DeviceProfile& device = machine.device;
   const NodeMap& nodes = ddp.division.nodes;
-  const FsdpBytes bytes = fsdp_bytes(ddp.plan().layout, ddp.spec, ddp.placement.processes);
+  const FsdpBytes bytes = fsdp_bytes(ddp.plan().layout, ddp.spec, ddp.slot_map.processes);
   const Cost cost = cost_of(ddp.plan(), ddp.schedule, ddp.spec.optimizer, 0);
   const StepMemory memory = ddp.memory_on(device);
   const auto peak_at = [&](int64_t batch_size) {
@@ -308,21 +307,21 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
 }
 
 /// Samples per step, over all workers and replicas.
-int64_t global_batch_size(const ExperimentSpec& spec, const Placement& placement) {
-  return spec.train.batch_size_per_worker * spec.train.accumulate_steps * placement.slots();
+int64_t global_batch_size(const ExperimentSpec& spec, const SlotMap& slot_map) {
+  return spec.train.batch_size_per_worker * spec.train.accumulate_steps * slot_map.slots();
 }
 
 RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
                          const DeviceProfile& device) {
   const ExperimentSpec& spec = experiment.spec;
-  const Placement& placement = experiment.schedule.placement;
-  RunForecast run{.global_batch_samples = global_batch_size(spec, placement),
+  const SlotMap& slot_map = experiment.schedule.slot_map;
+  RunForecast run{.global_batch_samples = global_batch_size(spec, slot_map),
                   .tokens_per_sample = spec.data.is_of_tokens() ? spec.data.sequence_length() : 0};
   const double step_s = plan.step_ms / 1e3;
   run.samples_per_s = static_cast<double>(run.global_batch_samples) / step_s;
   if (device.peak_flops_per_s > 0)
     run.utilization = run.samples_per_s * plan.flops_share * experiment.plan.dense_flops() /
-                      (placement.processes * device.peak_flops_per_s);
+                      (slot_map.processes * device.peak_flops_per_s);
   if (spec.train.max_steps) run.hours = static_cast<double>(*spec.train.max_steps) * step_s / 3600;
   return run;
 }
@@ -332,7 +331,7 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
 StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
                            const DeviceProfile& device) {
   Division division = division_of(experiment.spec, device, experiment.plan, experiment.nodes);
-  const EngineMethod own{"this plan", division, experiment.spec, experiment.schedule.placement};
+  const EngineMethod own{"this plan", division, experiment.spec, experiment.schedule.slot_map};
   return forecast_steps(own.name, flops_share(own.plan()), steps_of(own, costs, {experiment, device}),
                         device);
 }
@@ -340,10 +339,10 @@ StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
                      const DeviceProfile& device) {
   const auto& [spec, plan, schedule, nodes] = experiment;
-  const Placement& placement = schedule.placement;
+  const SlotMap& slot_map = schedule.slot_map;
   const Machine machine{experiment, device};
   Division division = division_of(spec, device, plan, nodes);
-  const EngineMethod own{"this plan", division, spec, placement};
+  const EngineMethod own{"this plan", division, spec, slot_map};
   const std::vector<ProcessStep> own_steps = steps_of(own, costs, machine);
   Forecast forecast{
       .device = device,
@@ -352,11 +351,11 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
       .run = {},
       .others = {},
       .model_parallel = model_parallel_traffic(plan.layout, spec.train.precision,
-                                               global_batch_size(spec, placement), placement.processes)};
+                                               global_batch_size(spec, slot_map), slot_map.processes)};
   forecast.run = run_forecast(experiment, forecast.plan, device);
   for (const ProcessStep& step : own_steps)
     forecast.per_process.push_back(step.peak);
-  forecast.per_process.resize(static_cast<size_t>(placement.processes), forecast.per_process.front());
+  forecast.per_process.resize(static_cast<size_t>(slot_map.processes), forecast.per_process.front());
 
   // Whole branches give the fewest units; at full coverage the choice of units makes no difference.
   const SubnetPlan dense_plan_of_all = dense_plan(plan, Construction::kBlock);

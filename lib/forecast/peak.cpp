@@ -54,7 +54,7 @@ class StepMemory::Simulation {
   void run();
   void forward(const SlotSizes& slot);
   void backward(const SlotSizes& slot);
-  void play(const SlotSizes& slot, const std::vector<CaptureEvent>& events, int first_parameter);
+  void replay(const SlotSizes& slot, const std::vector<CaptureEvent>& events, int first_parameter);
   void gradient_came(int parameter);
   void accumulate_in(int bucket);
   void release_gradients(int bucket);
@@ -93,7 +93,7 @@ StepMemory::Simulation::Simulation(const StepMemory& memory, const Cost& cost, i
       order_(memory.index_) {
   now_.weights = cost.parameter_bytes;
   now_.optimizer = cost.optimizer_bytes;
-  const std::vector<Slot> slots = schedule_.placement.slots_of(process);
+  const std::vector<Slot> slots = schedule_.slot_map.slots_of(process);
   const std::vector<char> scattered = scattered_parameters(memory.plan_, slots);
   for (size_t b = 0; b < schedule_.buckets.size(); ++b) {
     const BucketSizes& bucket = buckets_.emplace_back(memory.sizes_of(b, process, scattered));
@@ -186,20 +186,20 @@ void StepMemory::Simulation::end_exchange(ExchangeKind kind, int bucket) {
 }
 
 void StepMemory::Simulation::forward(const SlotSizes& slot) {
-  const auto& segments = slot.capture.segments;
-  for (size_t s = 0; s < segments.size(); ++s) {
-    if (s + 1 < segments.size()) run(order_.reach(static_cast<int>(s) - 1));  // not the loss
-    play(slot, segments[s]->forward.events, segments[s].first_parameter);
+  const auto& layer_groups = slot.capture.layer_groups;
+  for (size_t s = 0; s < layer_groups.size(); ++s) {
+    if (s + 1 < layer_groups.size()) run(order_.reach(static_cast<int>(s) - 1));  // not the loss
+    replay(slot, layer_groups[s]->forward.events, layer_groups[s].first_parameter);
   }
 }
 
 void StepMemory::Simulation::backward(const SlotSizes& slot) {
-  for (auto segment = slot.capture.segments.rbegin(); segment != slot.capture.segments.rend(); ++segment)
-    play(slot, (*segment)->backward.events, segment->first_parameter);
+  for (auto group = slot.capture.layer_groups.rbegin(); group != slot.capture.layer_groups.rend(); ++group)
+    replay(slot, (*group)->backward.events, group->first_parameter);
 }
 
-void StepMemory::Simulation::play(const SlotSizes& slot, const std::vector<CaptureEvent>& events,
-                                  int first_parameter) {
+void StepMemory::Simulation::replay(const SlotSizes& slot, const std::vector<CaptureEvent>& events,
+                                    int first_parameter) {
   using What = CaptureEvent::What;
   for (const CaptureEvent& event : events) {
     int64_t bytes = std::llround(slot.capture.bytes_of(event, batch_size_));
@@ -349,7 +349,7 @@ MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu
 int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t convolution_workspace_bytes) {
   const ExperimentSpec& spec = experiment.spec;
   const SubnetPlan& plan = experiment.plan;
-  const Placement& placement = experiment.schedule.placement;
+  const SlotMap& slot_map = experiment.schedule.slot_map;
   const Precision precision = spec.train.precision;
   const int64_t sum_bytes = bytes_of(sum_type(precision));
   std::vector<int64_t> values(plan.layout.branches.size() + 2);  // by segment, those of no branch first
@@ -364,7 +364,7 @@ int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t conv
   const int64_t kept = is_streamed ? values.front() : std::reduce(values.begin(), values.end());
   const bool has_average = spec.optimizer.ema_decay > 0;
   // What not all processes have is received beside the tensors that it is copied to; of an average, all.
-  const bool is_received = placement.processes > 1 && !plan.keeps_frozen_units() && plan.coverage() < 1;
+  const bool is_received = slot_map.processes > 1 && !plan.keeps_frozen_units() && plan.coverage() < 1;
   const int64_t largest = std::ranges::max(values) * sum_bytes / bytes_of(compute_type(precision));
   values.front() = 0;  // not received with a branch
   const int64_t received = has_average ? largest : is_received ? std::ranges::max(values) : 0;
@@ -393,7 +393,7 @@ int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t conv
     most = std::max(most, pass(spec.train.batch_size_per_worker, true));
   // Statistics of the slots, the assembled model and, in the trial, both branch scales.
   const int64_t copies =
-      placement.slots_per_process() + (spec.eval.branch_scale == BranchScale::kAuto ? 3 : 1);
+      slot_map.slots_per_process() + (spec.eval.branch_scale == BranchScale::kAuto ? 3 : 1);
   return copies * statistics + kept * (has_average ? 2 : 1) + most;
 }
 

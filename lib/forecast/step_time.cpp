@@ -68,14 +68,14 @@ ComputeTime ComputeTimes::of(int worker, int64_t samples) {
   };
   const StepCapture capture = captures_.of(worker);
   ComputeTime time;
-  for (const PlacedSegment& segment : capture.segments) {
-    const auto [found, is_new] = of_segment_.try_emplace({segment.capture, samples});
+  for (const PlacedLayerGroup& layer_group : capture.layer_groups) {
+    const auto [found, is_new] = of_layer_group_.try_emplace({layer_group.capture, samples});
     if (is_new) {
       // A language model's loss is computed for some rows after others.
-      const bool is_loss = &segment == &capture.segments.back();
+      const bool is_loss = &segment == &capture.layer_groups.back();
       const double at_once = is_loss ? std::min(all, capture.samples_at_once) : all;
-      found->second = {.forward_s = all / at_once * seconds_of(segment->forward, at_once),
-                       .backward_s = seconds_of(segment->backward, all)};
+      found->second = {.forward_s = all / at_once * seconds_of(layer_group->forward, at_once),
+                       .backward_s = seconds_of(layer_group->backward, all)};
     }
     time += found->second;
   }
@@ -85,7 +85,7 @@ ComputeTime ComputeTimes::of(int worker, int64_t samples) {
 StepSeconds ComputeTimes::step(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size) {
   StepSeconds step;
   const auto repeats = static_cast<double>(schedule.options.accumulate_steps);
-  const std::vector<Slot> slots = schedule.placement.slots_of(process);
+  const std::vector<Slot> slots = schedule.slot_map.slots_of(process);
   for (size_t s = 0; s < slots.size(); ++s) {
     const ComputeTime once = of(slots[s].worker, batch_size);
     step.compute += {.forward_s = repeats * once.forward_s, .backward_s = repeats * once.backward_s};
@@ -99,7 +99,7 @@ StepSeconds ComputeTimes::step(const Schedule& schedule, const Cost& cost, int p
 }
 
 int64_t updated_and_copied_bytes(const Schedule& schedule, const Cost& cost) {
-  const int64_t micro_batches = schedule.options.accumulate_steps * schedule.placement.slots_per_process();
+  const int64_t micro_batches = schedule.options.accumulate_steps * schedule.slot_map.slots_per_process();
   const int64_t updated = 2 * cost.optimizer_bytes + 2 * cost.averaged_gradient_bytes;
   const int64_t copied = 4 * cost.reduce_bytes_per_step + 5 * cost.gather_bytes_per_step +
                          8 * cost.averaged_gradient_bytes - cost.spared_bytes;

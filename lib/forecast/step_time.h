@@ -97,7 +97,7 @@ class ComputeTimes {
  private:
   StepCaptures& captures_;
   const DeviceProfile device_;
-  std::map<std::pair<std::shared_ptr<const SegmentCapture>, int64_t>, ComputeTime> of_segment_;
+  std::map<std::pair<std::shared_ptr<const LayerGroupCapture>, int64_t>, ComputeTime> of_layer_group_;
 };
 
 /// Bytes that the update and the copies around it read and write.

@@ -78,7 +78,7 @@ void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryTens
   for (int worker = 0; worker < plan.workers; ++worker)
     for (const BranchPart& part : plan.parts_of(worker, buffer))
       for (int unit : part.units)
-        for (int replica = 0; replica < experiment.schedule.placement.replicas; ++replica)
+        for (int replica = 0; replica < experiment.schedule.slot_map.replicas; ++replica)
           out.add(buffer_name(buffer_key(plan, index, unit), {worker, replica}), dtype_of(type),
                   {piece_of(unit).numel()}, [piece_of, unit] { return piece_of(unit); });
 }

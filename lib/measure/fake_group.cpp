@@ -23,28 +23,31 @@ class Done : public c10d::Work {
 /// c10d also has a fake process group, but its header needs Python's headers.
 class NobodyElse : public c10d::Backend {
  public:
-  using Work = c10::intrusive_ptr<c10d::Work>;
+  using WorkHandle = c10::intrusive_ptr<c10d::Work>;
   using Backend::Backend;
 
   const std::string getBackendName() const override { return "nobody else"; }
   c10d::ErrorType getError() override { return c10d::ErrorType::SUCCESS; }
 
   // Zero the received values: otherwise they could be any numbers, including some that slow down arithmetic.
-  Work alltoall_base(at::Tensor& recv, at::Tensor& /*send*/, std::vector<int64_t>& /*recv_splits*/,
-                     std::vector<int64_t>& /*send_splits*/,
-                     const c10d::AllToAllOptions& /*options*/) override {
+  WorkHandle alltoall_base(at::Tensor& recv, at::Tensor& /*send*/, std::vector<int64_t>& /*recv_splits*/,
+                           std::vector<int64_t>& /*send_splits*/,
+                           const c10d::AllToAllOptions& /*options*/) override {
     recv.zero_();
     return c10::make_intrusive<Done>();
   }
-  Work _allgather_base(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions& /*options*/) override {
+  WorkHandle _allgather_base(at::Tensor& out, at::Tensor& in,
+                             const c10d::AllgatherOptions& /*options*/) override {
     for (at::Tensor& rank : out.chunk(size_))
       rank.copy_(in);
     return c10::make_intrusive<Done>();
   }
-  Work allreduce(std::vector<at::Tensor>& /*tensors*/, const c10d::AllreduceOptions& /*options*/) override {
+  WorkHandle allreduce(std::vector<at::Tensor>& /*tensors*/,
+                       const c10d::AllreduceOptions& /*options*/) override {
     return c10::make_intrusive<Done>();
   }
-  Work broadcast(std::vector<at::Tensor>& /*tensors*/, const c10d::BroadcastOptions& /*options*/) override {
+  WorkHandle broadcast(std::vector<at::Tensor>& /*tensors*/,
+                       const c10d::BroadcastOptions& /*options*/) override {
     return c10::make_intrusive<Done>();
   }
 };

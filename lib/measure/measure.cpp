@@ -115,7 +115,7 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
   prepare_device(device);
   use_own_cores();
   const std::unique_ptr<Communicator> comm =
-      fake_communicator(process, experiment.schedule.placement.processes, device);
+      fake_communicator(process, experiment.schedule.slot_map.processes, device);
   Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
   engine.set_values(
       [&](int parameter) { return random_values(experiment.plan.layout.parameters[parameter], device); });
@@ -171,7 +171,7 @@ std::string describe_measurement(const Experiment& experiment, const StepMeasure
   std::string text = fmt::format(
       "{}: process {} of {} without the others, median of {} steps on {}: measured {}, predicted {} ({:.2f} "
       "of measured)\n",
-      experiment.plan.layout.name, measured.process, experiment.schedule.placement.processes, measured.steps,
+      experiment.plan.layout.name, measured.process, experiment.schedule.slot_map.processes, measured.steps,
       measured.device, format_milliseconds(measured.step_ms), format_milliseconds(planned.step_ms),
       planned.step_ms / measured.step_ms);
   TextTable table({"tensors at the peak", "predicted", "measured", "predicted/measured"});

@@ -165,7 +165,7 @@ MemoryScope::~MemoryScope() {
   current_kind = outer_;
 }
 
-void book(const at::Tensor& tensor, MemoryKind kind) {
+void assign_kind(const at::Tensor& tensor, MemoryKind kind) {
   if (tensor.defined()) ledger().move(tensor.storage().data(), kind);
 }
 

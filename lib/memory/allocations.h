@@ -38,7 +38,7 @@ class MemoryScope {
 };
 
 /// Assigns the tensor's memory to this kind. Does nothing if the memory is not counted.
-void book(const at::Tensor& tensor, MemoryKind kind);
+void assign_kind(const at::Tensor& tensor, MemoryKind kind);
 /// Stops counting this memory, as it is not part of a step. Does nothing if it is not counted.
 void leave_out(const void* data);
 void leave_out(const at::Tensor& tensor);

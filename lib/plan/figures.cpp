@@ -15,24 +15,24 @@
 namespace sdp {
 namespace {
 
-bool has_a_process_each(const Placement& placement) {
-  return placement.processes == placement.workers && placement.replicas == 1;
+bool has_a_process_each(const SlotMap& slot_map) {
+  return slot_map.processes == slot_map.workers && slot_map.replicas == 1;
 }
 
 /// The costs of the workers with one process per worker and no replicas.
 std::vector<Cost> costs_of_workers(const Experiment& experiment, const std::vector<Cost>& per_process) {
-  if (has_a_process_each(experiment.schedule.placement)) return per_process;
+  if (has_a_process_each(experiment.schedule.slot_map)) return per_process;
   const int workers = experiment.plan.workers;
   Experiment alone = experiment;
   alone.schedule =
-      make_schedule(experiment.plan, make_placement(workers, 1, workers), experiment.schedule.options);
+      make_schedule(experiment.plan, make_slot_map(workers, 1, workers), experiment.schedule.options);
   return costs_of(alone);
 }
 
 /// Plain data parallelism with the same engine.
-Schedule dense_schedule(const SubnetPlan& dense, const Placement& placement, ScheduleOptions options) {
+Schedule dense_schedule(const SubnetPlan& dense, const SlotMap& slot_map, ScheduleOptions options) {
   options.shard = false;
-  return make_schedule(dense, placement, options);
+  return make_schedule(dense, slot_map, options);
 }
 
 SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
@@ -85,26 +85,25 @@ NodeFigures node_figures(const Experiment& experiment, const Schedule& ddp) {
   return {.placement = nodes.placement,
           .nodes = nodes.nodes(),
           .processes_per_node = nodes.processes_per_node,
-          .units_in_one_node = units_in_one_node(experiment.plan, experiment.schedule.placement, nodes),
+          .units_in_one_node = units_in_one_node(experiment.plan, experiment.schedule.slot_map, nodes),
           .sdp = node_traffic(experiment.schedule, nodes),
           .ddp = node_traffic(ddp, nodes),
           .ddp_ring = ring_traffic(gradient_bytes(ddp), nodes)};
 }
 
 /// Bytes that a micro-batch leaves for its backward pass, of the process's slot with the most.
-int64_t activation_bytes(StepCaptures& captures, const Placement& placement, int process,
-                         int64_t batch_size) {
+int64_t activation_bytes(StepCaptures& captures, const SlotMap& slot_map, int process, int64_t batch_size) {
   double most = 0;
-  for (const Slot& slot : placement.slots_of(process))
+  for (const Slot& slot : slot_map.slots_of(process))
     most = std::max(most, captures.of(slot.worker).kept_bytes(static_cast<double>(batch_size)));
   return std::llround(most);
 }
 
-std::vector<ProcessFigures> process_figures(const std::vector<Cost>& costs, const Placement& placement,
+std::vector<ProcessFigures> process_figures(const std::vector<Cost>& costs, const SlotMap& slot_map,
                                             StepCaptures& captures, int64_t batch_size) {
   std::vector<ProcessFigures> figures;
   for (int process = 0; process < static_cast<int>(costs.size()); ++process)
-    figures.push_back({costs[process], activation_bytes(captures, placement, process, batch_size)});
+    figures.push_back({costs[process], activation_bytes(captures, slot_map, process, batch_size)});
   return figures;
 }
 
@@ -119,15 +118,15 @@ PlanFigures figures_of(const Experiment& experiment) {
   figures.hash = hash_of(figures);
   figures.spectrum = spectrum_figures(plan);
   figures.flops_share = flops_share(plan);
-  figures.replicas = schedule.placement.replicas;
-  figures.processes = schedule.placement.processes;
+  figures.replicas = schedule.slot_map.replicas;
+  figures.processes = schedule.slot_map.processes;
   const std::vector<Cost> of_workers = costs_of_workers(experiment, costs);
   figures.balance = balance_figures(of_workers);
   const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
   StepCaptures captures(step_shape(experiment.spec, /*on_gpu=*/false), plan);
-  const Placement one_each = make_placement(plan.workers, 1, plan.workers);
+  const SlotMap one_each = make_slot_map(plan.workers, 1, plan.workers);
   figures.per_worker = process_figures(of_workers, one_each, captures, batch_size);
-  figures.per_process = process_figures(costs, schedule.placement, captures, batch_size);
+  figures.per_process = process_figures(costs, schedule.slot_map, captures, batch_size);
   const std::vector<int64_t> sent_between = sent_between_nodes(schedule, experiment.nodes);
   for (size_t process = 0; process < costs.size(); ++process) {
     figures.per_process[process].node = experiment.nodes.node_of[process];
@@ -138,7 +137,7 @@ PlanFigures figures_of(const Experiment& experiment) {
   StepCaptures dense_captures(step_shape(experiment.spec, /*on_gpu=*/false), dense);
   figures.dense = {cost_of(dense, of_workers_dense, experiment.spec.optimizer, 0),
                    activation_bytes(dense_captures, one_each, 0, batch_size)};
-  const Schedule ddp = dense_schedule(dense, schedule.placement, schedule.options);
+  const Schedule ddp = dense_schedule(dense, schedule.slot_map, schedule.options);
   figures.nodes = node_figures(experiment, ddp);
   figures.dense.bytes_sent_between_nodes_per_step = figures.nodes.ddp.largest_between;
   if (plan.construction == Construction::kBlock)
@@ -158,7 +157,7 @@ PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device
     of_process.peak_bytes = figures.forecast->per_process[process];
     of_process.evaluation_peak_bytes = of_process.parameter_bytes + of_process.optimizer_bytes + evaluation;
   }
-  if (has_a_process_each(experiment.schedule.placement)) figures.per_worker = figures.per_process;
+  if (has_a_process_each(experiment.schedule.slot_map)) figures.per_worker = figures.per_process;
   return figures;
 }
 

@@ -84,7 +84,7 @@ BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
   elements.is_alone = !of_kind[0].has_peers();
   elements.begins_sum = elements.is_alone || process < 2;
   elements.has_one_summand =
-      elements.is_alone && schedule.placement.slots_per_process() * schedule.options.accumulate_steps == 1;
+      elements.is_alone && schedule.slot_map.slots_per_process() * schedule.options.accumulate_steps == 1;
   elements.updated = schedule.options.shard ? elements.share : elements.held;
   return elements;
 }

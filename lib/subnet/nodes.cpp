@@ -50,7 +50,7 @@ class NodeSearch {
     }
   }
 
-  void shake(int times, RandomBits& random) {
+  void perturb(int times, RandomBits& random) {
     for (int i = 0; i < times; ++i)
       exchange(first_ + random.below(processes_ - first_), first_ + random.below(processes_ - first_));
   }
@@ -126,9 +126,9 @@ std::vector<int> search_nodes(const std::vector<int64_t>& weights, int processes
   offer(best);
   offer(NodeSearch(weights, processes_per_node, filled_greedily(weights, processes, processes_per_node)));
   for (int64_t i = 0; i < std::min(kMostRestarts, kPairs / pairs); ++i) {
-    NodeSearch shaken = best;
-    shaken.shake(2 + random.below(4), random);
-    offer(std::move(shaken));
+    NodeSearch perturbed = best;
+    perturbed.perturb(2 + random.below(4), random);
+    offer(std::move(perturbed));
   }
   return best.node_of();
 }
@@ -197,7 +197,7 @@ int NodeMap::process_of_rank(int rank) const {
 }
 
 std::vector<int64_t> traffic_of(const Schedule& schedule) {
-  const auto processes = static_cast<size_t>(schedule.placement.processes);
+  const auto processes = static_cast<size_t>(schedule.slot_map.processes);
   std::vector<int64_t> traffic(processes * processes, 0);
   for_each_exchange(schedule, [&](const Exchange& exchange) {
     for (const Segment& segment : exchange.bucket().segments) {
@@ -216,7 +216,7 @@ std::vector<int64_t> traffic_of(const Schedule& schedule) {
 }
 
 NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_t processes_per_node) {
-  const int processes = schedule.placement.processes;
+  const int processes = schedule.slot_map.processes;
   if (processes_per_node < 1 || processes_per_node > processes)
     throw UsageError(fmt::format("{} processes per node: expected 1 to {}, the number of processes",
                                  processes_per_node, processes));
@@ -264,10 +264,10 @@ NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes) {
           .largest_between = between > 0 ? sent / fewest : 0};
 }
 
-int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes) {
+int units_in_one_node(const SubnetPlan& plan, const SlotMap& slot_map, const NodeMap& nodes) {
   int count = 0;
   for (const Unit& unit : plan.units) {
-    const MemberSet holders = placement.processes_of(unit.owners);
+    const MemberSet holders = slot_map.processes_of(unit.owners);
     const int node = nodes.node_of[holders.front()];
     if (std::all_of(holders.begin(), holders.end(), [&](int p) { return nodes.node_of[p] == node; })) ++count;
   }

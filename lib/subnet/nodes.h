@@ -67,6 +67,6 @@ std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap&
 NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes);
 
 /// Number of units whose owners' processes are all on one node, so that losing the node loses the unit.
-int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes);
+int units_in_one_node(const SubnetPlan& plan, const SlotMap& slot_map, const NodeMap& nodes);
 
 }  // namespace sdp

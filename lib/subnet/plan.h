@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "subnet/layout.h"
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 #include "subnet/subnetwork_spec.h"
 
 namespace sdp {

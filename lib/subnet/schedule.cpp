@@ -121,8 +121,8 @@ BucketIndex index_buckets(const ModelLayout& layout, const Schedule& schedule) {
   return index;
 }
 
-Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options) {
-  Schedule schedule{.placement = placement, .options = options, .buckets = {}};
+Schedule make_schedule(const SubnetPlan& plan, const SlotMap& slot_map, const ScheduleOptions& options) {
+  Schedule schedule{.slot_map = slot_map, .options = options, .buckets = {}};
   Packer packer(plan, schedule);
   const std::vector<ParameterLayout>& parameters = plan.layout.parameters;
   for (size_t begin = 0; begin < parameters.size();) {
@@ -140,7 +140,7 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
         packer.add(index, unit);
     begin = end;
   }
-  const MemberSet everyone = placement.processes_of(plan.owners(kSharedUnit));
+  const MemberSet everyone = slot_map.processes_of(plan.owners(kSharedUnit));
   std::vector<std::optional<MemberSet>> holders_of(plan.units.size());  // by unit, for units with a segment
   for (Bucket& bucket : schedule.buckets) {
     for (Segment& segment : bucket.segments) {
@@ -149,11 +149,11 @@ Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const
         segment.holders = everyone;
       } else {
         std::optional<MemberSet>& holders = holders_of[segment.unit];
-        if (!holders) holders = placement.processes_of(owners);
+        if (!holders) holders = slot_map.processes_of(owners);
         segment.holders = *holders;
       }
       segment.readers = plan.keeps_frozen_units() ? everyone : segment.holders;
-      segment.owner_slots = static_cast<int>(owners.size()) * placement.replicas;
+      segment.owner_slots = static_cast<int>(owners.size()) * slot_map.replicas;
       segment.alignment = kAlignmentBytes / bytes_of(sum_type(options.precision));
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-// A Schedule follows from a plan and a placement. It says which process holds what, and what is exchanged in
+// A Schedule follows from a plan and a slot map. It says which process holds what, and what is exchanged in
 // which order (docs/design.md, "One exchange a bucket"). Parameters are packed in order of depth into buckets
 // of one element type, parameter group and weight decay. Inside a bucket, consecutive pieces of one unit form
 // a segment; a segment is divided over the processes that hold it, and each of them updates its share. Each
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "spec/field.h"
-#include "subnet/placement.h"
 #include "subnet/plan.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 
@@ -86,7 +86,7 @@ struct Bucket {
 };
 
 struct Schedule {
-  Placement placement;
+  SlotMap slot_map;
   ScheduleOptions options;
   std::vector<Bucket> buckets;  ///< in order of depth
 
@@ -99,7 +99,7 @@ struct Schedule {
   /// Whether gradients are added up in buffers of the sum type: if a process runs more than one backward pass
   /// per reduction.
   bool accumulates() const {
-    return placement.slots_per_process() * options.accumulate_steps > reductions_per_step();
+    return slot_map.slots_per_process() * options.accumulate_steps > reductions_per_step();
   }
 };
 
@@ -120,6 +120,6 @@ struct BucketIndex {
 };
 BucketIndex index_buckets(const ModelLayout& layout, const Schedule& schedule);
 
-Schedule make_schedule(const SubnetPlan& plan, const Placement& placement, const ScheduleOptions& options);
+Schedule make_schedule(const SubnetPlan& plan, const SlotMap& slot_map, const ScheduleOptions& options);
 
 }  // namespace sdp

@@ -7,9 +7,9 @@
 #include <tuple>
 #include <vector>
 
-#include "subnet/placement.h"
 #include "subnet/plan.h"
 #include "subnet/schedule.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 

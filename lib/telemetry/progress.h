@@ -110,7 +110,7 @@ class Progress {
   Clock::time_point last_draw_;
 };
 
-struct WorkState {
+struct TaskState {
   std::string name;       ///< "evaluating the full model"
   std::string unit = {};  ///< unit of the parts, "batches"; empty: only the percentage is shown
   int64_t done = 0;
@@ -120,22 +120,23 @@ struct WorkState {
 
 /// One line of at most `columns` characters: bar, percentage, name, parts done, time left at the average
 /// pace. If the line is too long, fields are dropped in this order: bar, parts done, time left, name.
-std::string format_work(const WorkState& state, int columns);
+std::string format_task(const TaskState& state, int columns);
 
 /// The same as a line of a log: "NAME: 36/80 batches  45% ETA 12.3 s".
-std::string format_work_line(const WorkState& state);
+std::string format_task_line(const TaskState& state);
 
 /// Shows the progress of a piece of work. Short work is not shown: a terminal shows the line after 2 s and
 /// erases it at the end; otherwise a line is printed after 10 s and then every 10 s.
-class Work {
+class ProgressTask {
  public:
   using Clock = ProgressLine::Clock;
 
   /// Starts the work. The line must outlive it.
-  Work(ProgressLine& line, std::string name, std::string unit = "", Clock::time_point now = Clock::now());
-  ~Work();
-  Work(const Work&) = delete;
-  Work& operator=(const Work&) = delete;
+  ProgressTask(ProgressLine& line, std::string name, std::string unit = "",
+               Clock::time_point now = Clock::now());
+  ~ProgressTask();
+  ProgressTask(const ProgressTask&) = delete;
+  ProgressTask& operator=(const ProgressTask&) = delete;
 
   void update(int64_t done, int64_t total, Clock::time_point now = Clock::now());
   /// Calls update(). This object must outlive the returned function.
@@ -143,7 +144,7 @@ class Work {
 
  private:
   ProgressLine& line_;
-  WorkState state_;
+  TaskState state_;
   Clock::time_point began_;
   Clock::time_point next_draw_;
   bool is_drawn_ = false;

@@ -199,7 +199,7 @@ void RunLock::check() const {
       folder_.string(), name_of_owner(lock)));
 }
 
-void RunLock::beat() {
+void RunLock::write_heartbeats() {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);

@@ -57,14 +57,14 @@ std::string lock_text(const RunOwner& owner, int64_t heartbeat);
 struct LockTimes {
   std::chrono::milliseconds heartbeat{5000};  ///< between two; 0: none
   /// How long an owner whose process cannot be seen may have no heartbeat before it counts as gone. Measured
-  /// with the observer's clock from its first look, as clocks of different hosts are not compared.
+  /// with the observer's clock from its first poll, as clocks of different hosts are not compared.
   std::chrono::milliseconds silence{60000};
 };
 
 enum class LockState {
   kFree,    ///< no lock, or its owner is gone: its process has ended, or its SLURM job was restarted
   kHeld,    ///< the owner's process is running, or its heartbeat has changed
-  kSilent,  ///< the owner's process cannot be seen, and its heartbeat has not changed since the first look
+  kSilent,  ///< the owner's process cannot be seen, and its heartbeat has not changed since the first poll
 };
 
 /// The lock of a folder when it was looked at.
@@ -73,15 +73,15 @@ struct LockChain {
   std::string text = {};                                  ///< of the last file
   std::optional<RunOwner> owner = {};                     ///< none if that is unfinished or damaged
   std::filesystem::path next = {};                        ///< the file that takes over this lock
-  std::chrono::steady_clock::time_point changed_at = {};  ///< the first look that found this text
-  bool is_heard = false;                                  ///< an earlier look found another heartbeat
+  std::chrono::steady_clock::time_point changed_at = {};  ///< the first poll that found this text
+  bool is_heard = false;                                  ///< an earlier poll found another heartbeat
 
   bool is_held_by(const RunOwner& process) const { return owner && owner->id == process.id; }
   /// For the process `self`.
   LockState state(const RunOwner& self = this_process(), const LockTimes& times = {}) const;
 };
 
-/// Looks at the lock of a folder, which another process may hold. `before`: what the last look found, if
+/// Looks at the lock of a folder, which another process may hold. `before`: what the last poll found, if
 /// there was one. Throws DataError if the file system fails.
 LockChain read_lock(const std::filesystem::path& folder, const LockChain& before = {});
 
@@ -117,7 +117,7 @@ class RunLock {
   RunLock(const std::filesystem::path& folder, const RunOwner& owner, Descriptor file, const LockTimes& times,
           bool is_inherited = false)
       : folder_(folder), owner_(owner), file_(std::move(file)), times_(times), is_inherited_(is_inherited) {}
-  void beat();
+  void write_heartbeats();
 
   const std::filesystem::path folder_;
   const RunOwner owner_;
@@ -128,7 +128,7 @@ class RunLock {
   /// While a heartbeat is being written, which may fail or not return.
   std::atomic<std::chrono::steady_clock::time_point> late_after_ = kNever;
   std::promise<void> ends_;
-  std::jthread heartbeat_ = times_.heartbeat.count() > 0 ? std::jthread(&RunLock::beat, this)
+  std::jthread heartbeat_ = times_.heartbeat.count() > 0 ? std::jthread(&RunLock::write_heartbeats, this)
                                                          : std::jthread();
 };
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 
 namespace sdp {
 

@@ -19,8 +19,8 @@ void check_same_data(Communicator& comm, const std::string& what, const DataIden
 }  // namespace
 
 std::unique_ptr<Dataset> open_split(const ExperimentSpec& spec, Split split, ProgressLine& line) {
-  Work work(line, split == Split::kTrain ? "reading the training data" : "reading the test data");
-  return open_dataset(spec.data, spec.model, split, work.on_progress());
+  ProgressTask task(line, split == Split::kTrain ? "reading the training data" : "reading the test data");
+  return open_dataset(spec.data, spec.model, split, task.on_progress());
 }
 
 RunData open_run_data(const ExperimentSpec& spec, Communicator& comm, ProgressLine& line) {

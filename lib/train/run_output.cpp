@@ -11,7 +11,7 @@
 
 #include "device/device.h"
 #include "process/signals.h"
-#include "train/interval.h"
+#include "train/logging_interval.h"
 #include "train/train_step.h"
 
 namespace sdp {
@@ -27,7 +27,7 @@ constexpr int64_t kStepsBefore = 5;  // the fourth step captures a CUDA graph
 RunConsole::RunConsole(Logger log, int rank, int64_t log_every_steps)
     : log_(std::move(log)), line_(rank == 0 ? STDOUT_FILENO : -1), progress_(line_, log_every_steps) {}
 
-void RunConsole::tell(const std::string& message) {
+void RunConsole::info(const std::string& message) {
   line_.clear();
   log_.info(message);
 }

@@ -32,7 +32,7 @@ class RunConsole {
   /// Ranks above 0 show no progress, and their logger prints only warnings.
   RunConsole(Logger log, int rank, int64_t log_every_steps);
 
-  void tell(const std::string& message);
+  void info(const std::string& message);
   void warn(const std::string& message);
   /// Warns of a damaged image that was left out, once per image.
   void report_skipped(const std::string& message);

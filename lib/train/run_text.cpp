@@ -10,7 +10,7 @@
 #include <span>
 
 #include "device/device.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "memory/allocations.h"
 #include "text/units.h"
 #include "train/train_step.h"
@@ -164,7 +164,7 @@ std::string describe_end(const EvalRecord& last, const EvalRecord& best, const R
 
 std::string describe_start(const Experiment& experiment, const std::string& device) {
   const SubnetPlan& plan = experiment.plan;
-  const Placement& placement = experiment.schedule.placement;
+  const SlotMap& slot_map = experiment.schedule.slot_map;
   const NodeMap& nodes = experiment.nodes;
   const std::string on_nodes = nodes.nodes() == 1
                                    ? ""
@@ -177,9 +177,9 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
       plan.layout.name, sizes_text(experiment.spec.model),
       format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers, plan.owners_per_unit,
       plan.workers, name_of(plan.construction), name_of(plan.masking), format_percent(flops_share(plan)),
-      placement.processes, placement.processes == 1 ? "" : "es", on_nodes, device,
-      placement.slots_per_process(), placement.slots_per_process() == 1 ? "" : "s", placement.replicas,
-      placement.replicas == 1 ? "" : "s", name_of(experiment.spec.train.precision));
+      slot_map.processes, slot_map.processes == 1 ? "" : "es", on_nodes, device, slot_map.slots_per_process(),
+      slot_map.slots_per_process() == 1 ? "" : "s", slot_map.replicas, slot_map.replicas == 1 ? "" : "s",
+      name_of(experiment.spec.train.precision));
 }
 
 std::string describe_length(const Experiment& experiment, const RunSteps& steps) {
@@ -222,11 +222,11 @@ std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, con
 
 NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& steps, int64_t step,
                                  const NonfiniteStep& found, bool skipped) {
-  const Placement& placement = experiment.schedule.placement;
-  const int64_t slots_per_process = placement.slots_per_process();
+  const SlotMap& slot_map = experiment.schedule.slot_map;
+  const int64_t slots_per_process = slot_map.slots_per_process();
   std::vector<size_t> slots = found.slots;
   if (slots.empty()) {  // only the averaged gradient is not finite: the worker is unknown
-    slots.resize(static_cast<size_t>(slots_per_process * placement.processes));
+    slots.resize(static_cast<size_t>(slots_per_process * slot_map.processes));
     std::iota(slots.begin(), slots.end(), size_t{0});
   }
   NonfiniteRecord record{
@@ -234,7 +234,7 @@ NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& s
   for (const size_t number : slots) {
     const int64_t rank = static_cast<int64_t>(number) / slots_per_process;
     const Slot slot =
-        placement.slots_of(static_cast<int>(rank))[number % static_cast<size_t>(slots_per_process)];
+        slot_map.slots_of(static_cast<int>(rank))[number % static_cast<size_t>(slots_per_process)];
     NonfiniteBatch batch{.rank = rank,
                          .worker = slot.worker,
                          .replica = slot.replica,

@@ -18,7 +18,7 @@
 #include "engine/parameter_store.h"
 #include "experiment/experiment.h"
 #include "experiment/step_origin.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "model/model.h"
 #include "train/graphed_passes.h"
 

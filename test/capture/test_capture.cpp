@@ -33,19 +33,20 @@ Memory captured(const StepCapture& capture, int64_t batch_size) {
     return std::llround(most);
   };
   Memory memory;
-  for (const PlacedSegment& segment : capture.segments)
-    memory.most_forward = std::max<int64_t>(memory.most_forward, most_of(segment->forward.events));
+  for (const PlacedLayerGroup& layer_group : capture.layer_groups)
+    memory.most_forward = std::max<int64_t>(memory.most_forward, most_of(layer_group->forward.events));
   memory.kept = std::llround(now);
-  for (auto segment = capture.segments.rbegin(); segment != capture.segments.rend(); ++segment)
-    memory.most_backward = std::max<int64_t>(memory.most_backward, most_of((*segment)->backward.events));
+  for (auto layer_group = capture.layer_groups.rbegin(); layer_group != capture.layer_groups.rend();
+       ++layer_group)
+    memory.most_backward = std::max<int64_t>(memory.most_backward, most_of((*layer_group)->backward.events));
   return memory;
 }
 
 /// By pass, the operators that it calls. On the meta device autograd adds nothing in place.
-std::vector<std::vector<std::string>> names_of(const std::vector<RecordedSegment>& segments) {
+std::vector<std::vector<std::string>> names_of(const std::vector<RecordedLayerGroup>& layer_groups) {
   std::vector<std::vector<std::string>> names;
-  for (const RecordedSegment& segment : segments)
-    for (const RecordedPass* pass : {&segment.forward, &segment.backward}) {
+  for (const RecordedLayerGroup& layer_group : layer_groups)
+    for (const RecordedPass* pass : {&layer_group.forward, &layer_group.backward}) {
       names.emplace_back();
       for (const RecordedCall& call : pass->calls)
         names.back().push_back(
@@ -156,7 +157,7 @@ TEST_CASE("the gradient of a weight whose kernel is higher than the image is pla
   check_gradients(3, {20, 20, 5, 5}, 4, 1);
 }
 
-TEST_CASE("captures that share segments with other workers are those of the worker alone") {
+TEST_CASE("captures that share layer groups with other workers are those of the worker alone") {
   constexpr int64_t kTokens = 24;
   for (const std::string_view name : first_model_names())
     for (const Regime& regime : kRegimes) {
@@ -175,19 +176,19 @@ TEST_CASE("captures that share segments with other workers are those of the work
     }
 }
 
-/// Names of the operators of a real step on the CPU, by segment: forward, then backward.
+/// Names of the operators of a real step on the CPU, by layer group: forward, then backward.
 std::vector<std::vector<std::string>> called(const StepShape& step, const SubnetPlan& plan, int worker,
                                              int64_t batch_size) {
   const WorkerTensors tensors = random_tensors(plan, worker, step.precision);
   const std::unique_ptr<Model> model = make_subnetwork(step.model, plan, worker, tensors);
   const Batch batch = random_batch(step, batch_size);
-  const size_t segments = plan.layout.branches.size() + 2;
-  Recorder recorder(segments, /*device_kernels=*/false);
+  const size_t layer_groups = plan.layout.branches.size() + 2;
+  Recorder recorder(layer_groups, /*device_kernels=*/false);
   recorder.enter(0);
   const at::Tensor features = model->features(batch.input, {.training = true, .before_branch = [&](int b) {
                                                               recorder.enter(static_cast<size_t>(b) + 1);
                                                             }});
-  recorder.enter(segments - 1);
+  recorder.enter(layer_groups - 1);
   const at::Tensor loss = training_loss(features, model->head(), {.labels = batch.labels}, 0).loss;
   recorder.begin_backward();
   loss.backward();

@@ -16,8 +16,8 @@ struct Cost {
   std::string of_other_calls{};  ///< the operators without products, to read in a failure
 };
 
-void add(Cost& cost, const SegmentCapture& segment) {
-  for (const PassCapture* pass : {&segment.forward, &segment.backward})
+void add(Cost& cost, const LayerGroupCapture& layer_group) {
+  for (const PassCapture* pass : {&layer_group.forward, &layer_group.backward})
     for (const CapturedCall& call : pass->calls) {
       ++cost.kernels;
       if (!call.products.empty()) continue;
@@ -40,7 +40,7 @@ TEST_CASE("passes over the tokens of a LLaMA layer") {
   const StepCapture capture = capture_of("llama_1b", kTokens, kRegimes[0], 1);
   Cost layer;
   for (const size_t branch : {1, 2})  // attention and MLP of the first layer
-    add(layer, *capture.segments[branch].capture);
+    add(layer, *capture.layer_groups[branch].capture);
   INFO(layer.of_other_calls);
   CHECK(layer.bytes / (kTokens * kWidth * kBytes) < 51);
   CHECK(layer.kernels <= 37);
@@ -58,8 +58,8 @@ TEST_CASE("kernels of a step") {
     INFO(c.model);
     const auto kernels = [&](const Regime& regime) {
       Cost cost;
-      for (const PlacedSegment& segment : capture_of(c.model, c.tokens, regime, 8).segments)
-        add(cost, *segment.capture);
+      for (const PlacedLayerGroup& layer_group : capture_of(c.model, c.tokens, regime, 8).layer_groups)
+        add(cost, *layer_group.capture);
       return cost.kernels;
     };
     CHECK(kernels(kRegimes[0]) <= c.dense);

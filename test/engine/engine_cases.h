@@ -70,7 +70,7 @@ struct Planned {
         plan(make_plan(layout_of(spec.model, spec.data.sequence_length()), spec.subnetwork, seed)),
         processes(static_cast<int>(the_processes)),
         schedule(make_schedule(
-            plan, make_placement(spec.subnetwork.workers, spec.subnetwork.replicas, the_processes),
+            plan, make_slot_map(spec.subnetwork.workers, spec.subnetwork.replicas, the_processes),
             schedule_options(spec, plan.layout))) {}
 
   ExperimentSpec spec;

@@ -10,7 +10,7 @@
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
 #include "experiment/make_experiment.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "memory/freed_memory.h"
 #include "spec/error.h"
 #include "telemetry/progress.h"
@@ -65,7 +65,7 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
         Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
         engine.initialize(3);
         LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
-        const FeedSource source(data, spec.data, spec.train.precision, comm.device());
+        const DeviceDataset source(data, spec.data, spec.train.precision, comm.device());
         ProgressLine line(-1);
         const auto on_skipped = [](const std::string& message) {
           if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);

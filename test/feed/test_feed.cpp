@@ -1,4 +1,4 @@
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 
 #include <ATen/ATen.h>
 
@@ -60,7 +60,7 @@ TEST_CASE("images kept on the device are not counted as tensors of a step") {
   count_allocations(test_device());
   const ArrayDataset dataset = noise_images(40);
   const int64_t before = allocated_now().total();
-  const FeedSource resident(dataset, data_at(DataLocation::kDevice), Precision::kFp32, test_device());
+  const DeviceDataset resident(dataset, data_at(DataLocation::kDevice), Precision::kFp32, test_device());
   REQUIRE(resident.is_resident());
   CHECK(allocated_now().total() == before);
 }
@@ -77,15 +77,15 @@ TEST_CASE("images kept on the device match the loader's images to the bit") {
   for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
     for (const ImageAugmentation& augmentation : augmentations) {
       const TrainingBatches batches = batches_with(augmentation);
-      const FeedSource resident(dataset, data_at(DataLocation::kDevice), precision, test_device());
-      const FeedSource loaded(dataset, data_at(DataLocation::kHost), precision, at::kCPU);
+      const DeviceDataset resident(dataset, data_at(DataLocation::kDevice), precision, test_device());
+      const DeviceDataset loaded(dataset, data_at(DataLocation::kHost), precision, at::kCPU);
       REQUIRE(resident.is_resident());
       REQUIRE_FALSE(loaded.is_resident());
-      const auto feed = resident.training(batches);
+      const auto loader = resident.training(batches);
       const auto expected = loaded.training(batches);
       for (int64_t number = 0; number < batches.count(); ++number)
-        check_equal(feed->next(), expected->next());
-      CHECK_THROWS_AS(feed->next(), std::logic_error);
+        check_equal(loader->next(), expected->next());
+      CHECK_THROWS_AS(loader->next(), std::logic_error);
 
       const EvalBatches all{.samples = evenly_spread(30, 40), .batch_size = 7};
       const auto test_feed = resident.evaluation(all);
@@ -100,16 +100,16 @@ TEST_CASE("batches that a slow device receives match the loader's") {
   const ArrayDataset dataset = noise_images(40);
   const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
   const at::Device device = test_device();
-  const FeedSource source(dataset, data_at(DataLocation::kHost), Precision::kFp32, device);
-  const FeedSource loaded(dataset, data_at(DataLocation::kHost), Precision::kFp32, at::kCPU);
-  const auto feed = source.training(batches);
+  const DeviceDataset source(dataset, data_at(DataLocation::kHost), Precision::kFp32, device);
+  const DeviceDataset loaded(dataset, data_at(DataLocation::kHost), Precision::kFp32, at::kCPU);
+  const auto loader = source.training(batches);
   const auto expected = loaded.training(batches);
   at::Tensor work = at::ones({512, 512}, device);
   std::vector<at::Tensor> taken;  // computed from the batch while the device is behind
   for (int64_t number = 0; number < batches.count(); ++number) {
     for (int i = 0; i < 20; ++i)
       work = work.matmul(work).div(work.sum());
-    taken.push_back(feed->next().input.mul(2));
+    taken.push_back(loader->next().input.mul(2));
   }
   for (const at::Tensor& twice : taken)
     CHECK(at::equal(twice.cpu(), expected->next().input.mul(2)));
@@ -138,32 +138,33 @@ std::unique_ptr<BatchLoader> counting_loader(int64_t count, int64_t bad, std::at
 TEST_CASE("copying ahead keeps the order and passes an error on at its place") {
   const at::Device device = test_device();
   std::atomic<int64_t> made = 0;
-  CopyAheadFeed feed(counting_loader(20, 13, made), Precision::kFp32, device, make_copy_stream(device));
+  CopyAheadLoader loader(counting_loader(20, 13, made), Precision::kFp32, device, make_copy_stream(device));
   for (int64_t number = 0; number < 13; ++number) {
-    const TensorBatch batch = feed.next();
+    const TensorBatch batch = loader.next();
     CHECK(batch.samples == std::vector<int64_t>{number});
     CHECK(batch.input.item<int64_t>() == number);
     CHECK(batch.labels.item<int64_t>() == number + 1);
   }
-  CHECK(message_of<DataError>([&] { feed.next(); }) == "batch 13");
-  CHECK(message_of<DataError>([&] { feed.next(); }) == "batch 13");
+  CHECK(message_of<DataError>([&] { loader.next(); }) == "batch 13");
+  CHECK(message_of<DataError>([&] { loader.next(); }) == "batch 13");
 }
 
 TEST_CASE("copying ahead stays within its limit, and ends without being drained") {
   const at::Device device = test_device();
   std::atomic<int64_t> made = 0;
   {
-    CopyAheadFeed feed(counting_loader(1000, -1, made), Precision::kFp32, device, make_copy_stream(device));
-    feed.next();
+    CopyAheadLoader loader(counting_loader(1000, -1, made), Precision::kFp32, device,
+                           make_copy_stream(device));
+    loader.next();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     CHECK(made <= 1 + 2 + 3);  // taken, copied, read ahead
   }
   std::atomic<int64_t> all = 0;
-  CopyAheadFeed feed(counting_loader(5, -1, all), Precision::kFp32, device, make_copy_stream(device));
+  CopyAheadLoader loader(counting_loader(5, -1, all), Precision::kFp32, device, make_copy_stream(device));
   for (int64_t number = 0; number < 5; ++number)
-    feed.next();
+    loader.next();
   CHECK(all == 5);
-  CHECK_THROWS_AS(feed.next(), std::logic_error);
+  CHECK_THROWS_AS(loader.next(), std::logic_error);
 }
 
 TEST_CASE("every token of a batch predicts the next one") {

@@ -30,14 +30,14 @@ ExperimentSpec spec_of_batch(int64_t batch, const ModelSpec& model = test::mlp_s
   return spec;
 }
 
-Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const Placement& placement,
+Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const SlotMap& slot_map,
                          int64_t processes_per_node) {
   spec.subnetwork.workers = plan.workers;
-  spec.subnetwork.replicas = placement.replicas;
+  spec.subnetwork.replicas = slot_map.replicas;
   spec.subnetwork.coverage.text = std::to_string(plan.owners_per_unit) + "/" + std::to_string(plan.workers);
   spec.subnetwork.construction = plan.construction;
   spec.subnetwork.masking = plan.masking;
-  Schedule schedule = make_schedule(plan, placement, schedule_options(spec, plan.layout));
+  Schedule schedule = make_schedule(plan, slot_map, schedule_options(spec, plan.layout));
   NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes_per_node);
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }
@@ -45,7 +45,7 @@ Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const Placement& 
 /// One process per worker.
 struct Case : Experiment {
   Case(SubnetPlan the_plan, const ExperimentSpec& the_spec, int64_t processes_per_node)
-      : Experiment(experiment_of(the_spec, the_plan, make_placement(the_plan.workers, 1, the_plan.workers),
+      : Experiment(experiment_of(the_spec, the_plan, make_slot_map(the_plan.workers, 1, the_plan.workers),
                                  processes_per_node)) {}
 
   Forecast on(const DeviceProfile& device) const { return forecast_of(*this, costs_of(*this), device); }
@@ -207,7 +207,7 @@ TEST_CASE("FSDP's peak is the sum of its formula's parts and data parallelism's 
 
 TEST_CASE("replicas share FSDP's state with all other processes") {
   ExperimentSpec spec = spec_of_batch(8);
-  const Experiment replicated = experiment_of(spec, test::plan_of(4, 2, 1), make_placement(4, 3, 12), 12);
+  const Experiment replicated = experiment_of(spec, test::plan_of(4, 2, 1), make_slot_map(4, 3, 12), 12);
   const Forecast of_it =
       forecast_of(replicated, costs_of(replicated), device_profile("h100", Precision::kFp32));
   CHECK(method_called(of_it, "ZeRO-3/FSDP").peak.optimizer ==
@@ -293,7 +293,7 @@ TEST_CASE("LLaMA 1B on 64 processes: exchange, verdict and rates agree with the 
   ExperimentSpec spec = spec_of_batch(8, model, 1024);
   spec.train.precision = Precision::kBf16;
   const Experiment replicated =
-      experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_placement(8, 8, 64), 8);
+      experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_slot_map(8, 8, 64), 8);
   const SubnetPlan& plan = replicated.plan;
   const Forecast forecast =
       forecast_of(replicated, costs_of(replicated), device_profile("h100", Precision::kBf16));

@@ -91,7 +91,7 @@ TEST_CASE("workers of a process run one after another, and so do micro-batches")
   const DeviceProfile device = made_up(1e6, 1e6, 1e-3);
   StepCaptures captures(step_shape(spec, /*on_gpu=*/false), plan);
   ComputeTimes times(captures, device);
-  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), schedule_options(spec, plan.layout));
+  const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 2), schedule_options(spec, plan.layout));
   for (int process : {0, 1}) {
     const Cost cost = cost_of(plan, schedule, spec.optimizer, process);
     const StepSeconds step = times.step(schedule, cost, process, 8);

@@ -48,15 +48,15 @@ TEST_CASE("allocations are counted by kind from the first to the last byte") {
   CHECK(difference.now(MemoryKind::kBuckets) == 5 * kMega);
   CHECK(difference.now(MemoryKind::kActivations) == 3 * kMega);
 
-  book(activations, MemoryKind::kGradients);
+  assign_kind(activations, MemoryKind::kGradients);
   CHECK(difference.now(MemoryKind::kActivations) == 0);
   CHECK(difference.now(MemoryKind::kGradients) == 3 * kMega);
   const at::Tensor view = activations.view({3, kMega})[1];
   activations = at::Tensor();
   CHECK(difference.now(MemoryKind::kGradients) == 3 * kMega);
-  book(view, MemoryKind::kOptimizer);  // through its storage
+  assign_kind(view, MemoryKind::kOptimizer);  // through its storage
   CHECK(difference.now(MemoryKind::kOptimizer) == 3 * kMega);
-  book(at::Tensor(), MemoryKind::kOptimizer);
+  assign_kind(at::Tensor(), MemoryKind::kOptimizer);
 }
 
 TEST_CASE("the peak is that of all kinds together") {

@@ -21,7 +21,7 @@ Experiment experiment_on(int64_t processes) {
   spec.train.batch_size_per_worker = spec.eval.batch_size.emplace(8);
   SubnetPlan plan = test::plan_of(4, 2, 1);
   Schedule schedule =
-      make_schedule(plan, make_placement(4, 1, processes), schedule_options(spec, plan.layout));
+      make_schedule(plan, make_slot_map(4, 1, processes), schedule_options(spec, plan.layout));
   NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes / 2);
   return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
 }

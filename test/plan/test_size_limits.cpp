@@ -61,9 +61,8 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
     check_step_size(layout, check_model_size(layout, spec), spec);
     const int64_t processes = subnetwork.workers * subnetwork.replicas;
     SubnetPlan plan = make_plan(layout, subnetwork, 0);
-    Schedule schedule =
-        make_schedule(plan, make_placement(subnetwork.workers, subnetwork.replicas, processes),
-                      schedule_options(spec, plan.layout));
+    Schedule schedule = make_schedule(plan, make_slot_map(subnetwork.workers, subnetwork.replicas, processes),
+                                      schedule_options(spec, plan.layout));
     NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes);
     const DeviceProfile device = device_profile("h100", spec.train.precision);
     const PlanFigures plan_figures =

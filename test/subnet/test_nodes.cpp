@@ -20,12 +20,12 @@ Schedule schedule_of(const SubnetPlan& plan, int64_t processes, bool shard = tru
   options.precision = Precision::kBf16;
   options.bucket_bytes = 5000;
   options.shard = shard;
-  return make_schedule(plan, make_placement(plan.workers, replicas, processes), options);
+  return make_schedule(plan, make_slot_map(plan.workers, replicas, processes), options);
 }
 
 /// The traffic of each pair, from the messages that the engine packs.
 std::vector<int64_t> traffic_by_pairs(const Schedule& schedule) {
-  const int processes = schedule.placement.processes;
+  const int processes = schedule.slot_map.processes;
   std::vector<int64_t> traffic(static_cast<size_t>(processes) * processes, 0);
   for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket)
     for (ExchangeKind kind : kExchangeKinds)
@@ -88,7 +88,7 @@ TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
 
 /// The fewest bytes between nodes over all ways to place the processes on nodes of `per_node`.
 int64_t fewest_between(const Schedule& schedule, int per_node) {
-  std::vector<int> node_of(schedule.placement.processes);
+  std::vector<int> node_of(schedule.slot_map.processes);
   for (size_t process = 0; process < node_of.size(); ++process)
     node_of[process] = static_cast<int>(process) / per_node;
   int64_t fewest = INT64_MAX;
@@ -145,7 +145,7 @@ TEST_CASE("64 workers in eight clusters: pack finds them, in little time") {
   CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < 1);
   for (int worker = 0; worker < 64; ++worker)
     CHECK(packed.node_of[worker] == packed.node_of[worker % 8]);
-  CHECK(units_in_one_node(plan, schedule.placement, packed) == 200);
+  CHECK(units_in_one_node(plan, schedule.slot_map, packed) == 200);
   CHECK(place_on_nodes(schedule, NodePlacement::kPack, 8).node_of == packed.node_of);
 }
 

@@ -134,7 +134,7 @@ SubnetworkSpec half_of(int64_t workers, int64_t replicas, Construction construct
 TEST_CASE("a plan of 1,024 workers") {
   const SubnetPlan plan = make_plan(layout_of(model_named("llama_134m"), /*sequence_length=*/1024),
                                     half_of(1024, 1, Construction::kNeuron, Masking::kBackward), 0);
-  const Schedule schedule = make_schedule(plan, make_placement(1024, 1, 1024), {});
+  const Schedule schedule = make_schedule(plan, make_slot_map(1024, 1, 1024), {});
   int64_t sent = 0;
   int64_t owned = 0;
   for (int worker = 0; worker < 1024; ++worker) {

@@ -173,10 +173,10 @@ bool parts_make_up_branches(const SubnetPlan& plan, int worker) {
 /// Whether a process runs a worker that owns the unit, from the definitions instead of the schedule.
 class Holders {
  public:
-  Holders(const SubnetPlan& plan, const Placement& placement) : plan_(plan) {
-    for (int process = 0; process < placement.processes; ++process) {
+  Holders(const SubnetPlan& plan, const SlotMap& slot_map) : plan_(plan) {
+    for (int process = 0; process < slot_map.processes; ++process) {
       workers_.emplace_back();
-      for (const Slot& slot : placement.slots_of(process))
+      for (const Slot& slot : slot_map.slots_of(process))
         workers_.back().push_back(slot.worker);
     }
   }
@@ -248,7 +248,7 @@ bool sums_agree(const Schedule& schedule, int bucket, int process) {
   for (ExchangeKind kind : kExchangeKinds) {
     const Exchange exchange(schedule, bucket, kind);
     Volume expected;
-    for (int other = 0; other < schedule.placement.processes; ++other) {
+    for (int other = 0; other < schedule.slot_map.processes; ++other) {
       expected.sent += test::message_elements(exchange, process, other);
       expected.received += test::message_elements(exchange, other, process);
     }
@@ -264,26 +264,26 @@ bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
   // One worker per process in half of the cases.
   const int64_t processes =
       random.below(2) == 0 ? plan.workers : divisors[random.below(static_cast<int>(divisors.size()))];
-  const Placement placement = make_placement(plan.workers, 1, processes);
+  const SlotMap slot_map = make_slot_map(plan.workers, 1, processes);
   ScheduleOptions options;
   options.precision = one_of(random, {Precision::kFp32, Precision::kBf16});
   options.bucket_bytes = 2000 + random.below(100'000);
   options.decay_norms_and_biases = random.below(2) == 0;
   options.shard = random.below(2) == 0;
-  const Schedule schedule = make_schedule(plan, placement, options);
-  const Holders holders(plan, placement);
+  const Schedule schedule = make_schedule(plan, slot_map, options);
+  const Holders holders(plan, slot_map);
   std::vector<int64_t> elements(plan.layout.parameters.size(), 0);
   for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket) {
     for (const Segment& segment : schedule.buckets[bucket].segments) {
       for (const Piece& piece : segment.pieces)
         elements[piece.parameter] += piece.elements;
       if (!fits_its_bucket(segment, schedule.buckets[bucket], plan.layout, options)) return false;
-      if (!is_divided_over_holders(segment, holders, placement.processes)) return false;
+      if (!is_divided_over_holders(segment, holders, slot_map.processes)) return false;
     }
     for (int i = 0; i < 3; ++i) {  // three senders to all others
-      const int from = random.below(placement.processes);
+      const int from = random.below(slot_map.processes);
       if (i == 0 && !sums_agree(schedule, bucket, from)) return false;
-      for (int to = 0; to < placement.processes; ++to)
+      for (int to = 0; to < slot_map.processes; ++to)
         if (!messages_agree(plan, schedule, bucket, holders, from, to)) return false;
     }
   }

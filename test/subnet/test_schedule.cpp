@@ -43,18 +43,18 @@ TEST_CASE("a member set behaves like a list of its numbers") {
   CHECK_THROWS_AS(MemberSet(std::vector{-1, 1}), std::logic_error);
 }
 
-TEST_CASE("placement: W = R n, or W divides n") {
-  CHECK(make_placement(8, 1, 8).slots_per_process() == 1);
-  CHECK(make_placement(8, 1, 2).slots_of(1).front() == Slot{4, 0});
-  CHECK(make_placement(4, 2, 8).slots_of(5) == std::vector<Slot>{{2, 1}});
-  CHECK(make_placement(4, 2, 2).slots_of(0) == std::vector<Slot>{{0, 0}, {0, 1}, {1, 0}, {1, 1}});
-  CHECK(make_placement(4, 2, 8).processes_of(std::vector{1, 3}) == std::vector<int>{2, 3, 6, 7});
+TEST_CASE("slot map: W = R n, or W divides n") {
+  CHECK(make_slot_map(8, 1, 8).slots_per_process() == 1);
+  CHECK(make_slot_map(8, 1, 2).slots_of(1).front() == Slot{4, 0});
+  CHECK(make_slot_map(4, 2, 8).slots_of(5) == std::vector<Slot>{{2, 1}});
+  CHECK(make_slot_map(4, 2, 2).slots_of(0) == std::vector<Slot>{{0, 0}, {0, 1}, {1, 0}, {1, 1}});
+  CHECK(make_slot_map(4, 2, 8).processes_of(std::vector{1, 3}) == std::vector<int>{2, 3, 6, 7});
   for (const auto& [n, r, w] :
        {std::tuple{8, 1, 3}, {8, 1, 16}, {4, 2, 16}, {4, 2, 6}, {4, 1, 0}, {4, 1, -1}}) {
     INFO(n << " workers, " << r << " replicas, " << w << " processes");
-    CHECK_THROWS_AS(make_placement(n, r, w), UsageError);
+    CHECK_THROWS_AS(make_slot_map(n, r, w), UsageError);
   }
-  CHECK_THROWS_WITH(make_placement(8, 2, 3), Catch::Matchers::Contains("(1, 2, 4, 8, 16)"));
+  CHECK_THROWS_WITH(make_slot_map(8, 2, 3), Catch::Matchers::Contains("(1, 2, 4, 8, 16)"));
 }
 
 TEST_CASE("a parameter outside of branches is read after the branch that precedes it") {
@@ -68,7 +68,7 @@ TEST_CASE("a parameter outside of branches is read after the branch that precede
 TEST_CASE("a bucket's parameters, those that it contains first, and the branch that reads it first") {
   for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
     const SubnetPlan plan = plan_of(4, 2, 1, construction);
-    const Schedule schedule = make_schedule(plan, make_placement(4, 1, 2), small_buckets(Precision::kFp32));
+    const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 2), small_buckets(Precision::kFp32));
     REQUIRE(schedule.buckets.size() > 3);
     const BucketIndex index = index_buckets(plan.layout, schedule);
     const std::vector<BucketParameters>& parameters = index.parameters_of;
@@ -103,7 +103,7 @@ TEST_CASE("a bucket's parameters, those that it contains first, and the branch t
 
 TEST_CASE("parts are even up to 64 bytes of the sum type") {
   const SubnetPlan plan = plan_of(4, 3, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), {});
+  const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 4), {});
   for (const Bucket& bucket : schedule.buckets) {
     for (const Segment& segment : bucket.segments) {
       const int64_t holders = static_cast<int64_t>(segment.holders.size());
@@ -117,7 +117,7 @@ TEST_CASE("parts are even up to 64 bytes of the sum type") {
 
 TEST_CASE("buckets keep within their size unless a single parameter is larger") {
   const SubnetPlan plan = plan_of(4, 2, 0);
-  const Schedule schedule = make_schedule(plan, make_placement(4, 1, 4), small_buckets(Precision::kFp32));
+  const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 4), small_buckets(Precision::kFp32));
   CHECK(schedule.buckets.size() > 6);
   for (const Bucket& bucket : schedule.buckets) {
     int64_t bytes = 0;

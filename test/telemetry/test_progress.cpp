@@ -72,54 +72,54 @@ TEST_CASE("on a terminal one line is redrawn, at most ten times per second", "[p
 }
 
 TEST_CASE("the progress line of other work fits the available width", "[progress]") {
-  const WorkState state = {
+  const TaskState state = {
       .name = "evaluating the model", .unit = "batches", .done = 36, .total = 80, .elapsed_s = 9};
   const std::string full = " 45% evaluating the model 36/80 batches ETA 11.0 s";  // 44 batches at 4 in 1 s
-  CHECK(format_work(state, 60) == "[###----] " + full);
-  CHECK(format_work(state, 50) == full);
-  CHECK(format_work(state, 11) == " 45%");
-  CHECK(format_work_line(state) == "evaluating the model: 36/80 batches  45% ETA 11.0 s");
-  CHECK(format_work_line({.name = "reading", .total = 2, .elapsed_s = 3}) == "reading:   0%");
+  CHECK(format_task(state, 60) == "[###----] " + full);
+  CHECK(format_task(state, 50) == full);
+  CHECK(format_task(state, 11) == " 45%");
+  CHECK(format_task_line(state) == "evaluating the model: 36/80 batches  45% ETA 11.0 s");
+  CHECK(format_task_line({.name = "reading", .total = 2, .elapsed_s = 3}) == "reading:   0%");
 }
 
 TEST_CASE("long work is drawn on a terminal, and then removed", "[progress]") {
   const PseudoTerminal pty(60);
-  const Work::Clock::time_point start;
+  const ProgressTask::Clock::time_point start;
   const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
   const auto drawn = [](int64_t done, double elapsed_s) {
-    return kErase + format_work({.name = "saving", .done = done, .total = 10, .elapsed_s = elapsed_s}, 59);
+    return kErase + format_task({.name = "saving", .done = done, .total = 10, .elapsed_s = elapsed_s}, 59);
   };
   ProgressLine line(pty.terminal());
   {
-    Work work(line, "saving", "", start);
-    work.update(1, 10, at(0));
-    work.update(2, 10, at(1999));
+    ProgressTask task(line, "saving", "", start);
+    task.update(1, 10, at(0));
+    task.update(2, 10, at(1999));
     CHECK(pty.screen().empty());
-    work.update(3, 10, at(2000));
+    task.update(3, 10, at(2000));
     CHECK(pty.screen() == drawn(3, 2));
-    work.update(4, 10, at(2099));
+    task.update(4, 10, at(2099));
     CHECK(pty.screen().empty());
-    work.update(5, 10, at(2100));
+    task.update(5, 10, at(2100));
     CHECK(pty.screen() == drawn(5, 2.1));
   }
   CHECK(pty.screen() == kErase);
   {
-    Work work(line, "saving", "", start);
-    work.update(10, 10, at(1000));
+    ProgressTask task(line, "saving", "", start);
+    task.update(10, 10, at(1000));
   }
   CHECK(pty.screen().empty());
 }
 
 TEST_CASE("work that ends soon leaves the training line in place", "[progress]") {
   const PseudoTerminal pty(60);
-  const Work::Clock::time_point start;
+  const ProgressTask::Clock::time_point start;
   ProgressLine line(pty.terminal());
   Progress progress(line, 1);
   progress.update({.step = 1, .total_steps = 10}, start);
   pty.screen();
-  { Work(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(1)); }
+  { ProgressTask(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(1)); }
   CHECK(pty.screen().empty());
-  { Work(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(3)); }
+  { ProgressTask(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(3)); }
   const std::string shown = pty.screen();
   CHECK(contains(shown, "saving"));
   CHECK(shown.ends_with(kErase));
@@ -131,12 +131,12 @@ TEST_CASE("without a terminal, long work has a line every 10 s", "[progress]") {
   const TempFolder folder;
   const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);
   REQUIRE(file >= 0);
-  const Work::Clock::time_point start;
+  const ProgressTask::Clock::time_point start;
   ProgressLine line(file);
   {
-    Work work(line, "evaluating", "batches", start);
+    ProgressTask task(line, "evaluating", "batches", start);
     for (int64_t done = 1; done <= 12; ++done)
-      work.update(done, 12, start + std::chrono::milliseconds(2500 * done));
+      task.update(done, 12, start + std::chrono::milliseconds(2500 * done));
   }
   close(file);
   CHECK(get(folder / "out") ==

@@ -11,7 +11,7 @@
 #include "comm/thread_ranks.h"
 #include "engine/engine_cases.h"
 #include "test_device.h"
-#include "train/interval.h"
+#include "train/logging_interval.h"
 
 namespace sdp {
 namespace {

@@ -1,4 +1,4 @@
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -40,14 +40,14 @@ int MemberSet::place_of(int number) const {
   return word.before + std::popcount(word.bits & below);
 }
 
-std::vector<Slot> Placement::slots_of(int process) const {
+std::vector<Slot> SlotMap::slots_of(int process) const {
   std::vector<Slot> result;
   for (int i = process * slots_per_process(); i < (process + 1) * slots_per_process(); ++i)
     result.push_back({.worker = i / replicas, .replica = i % replicas});
   return result;
 }
 
-MemberSet Placement::processes_of(const MemberSet& worker_set) const {
+MemberSet SlotMap::processes_of(const MemberSet& worker_set) const {
   std::vector<int> result;  // ascending, because slots are numbered worker by worker
   for (int worker : worker_set) {
     for (int replica = 0; replica < replicas; ++replica) {
@@ -58,7 +58,7 @@ MemberSet Placement::processes_of(const MemberSet& worker_set) const {
   return result;
 }
 
-Placement make_placement(int64_t workers, int64_t replicas, int64_t processes) {
+SlotMap make_slot_map(int64_t workers, int64_t replicas, int64_t processes) {
   if (processes == workers * replicas || (processes >= 1 && workers % processes == 0))
     return {static_cast<int>(workers), static_cast<int>(replicas), static_cast<int>(processes)};
   std::vector<int64_t> possible;

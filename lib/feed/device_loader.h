@@ -37,9 +37,9 @@ struct TensorBatch {
 TensorBatch to_tensors(Batch batch, Precision precision, at::Device device);
 
 /// Returns batches one after another, in the requested order. For use by one thread.
-class Feed {
+class DeviceLoader {
  public:
-  virtual ~Feed() = default;
+  virtual ~DeviceLoader() = default;
   /// The next batch, ready for use in the current stream. Rethrows errors from reading it; throws
   /// std::logic_error if none is left.
   virtual TensorBatch next() = 0;
@@ -52,22 +52,22 @@ class ResidentImages;
 /// A data set, and how its batches get to the device (data.location): through threads that read and augment
 /// ahead, or, for images held in memory, with all images on the device and augmentation there, with the same
 /// random choices and results.
-class FeedSource {
+class DeviceDataset {
  public:
-  /// Copies the images to the device if they are to be kept there. The data set must outlive the source.
-  FeedSource(const Dataset& dataset, const DataSpec& spec, Precision precision, at::Device device);
-  ~FeedSource();
+  /// Copies the images to the device if they are to be kept there. The data set must outlive this object.
+  DeviceDataset(const Dataset& dataset, const DataSpec& spec, Precision precision, at::Device device);
+  ~DeviceDataset();
 
   int64_t size() const { return dataset_.size(); }
   DataIdentity identity() const { return dataset_.identity(); }
   bool is_resident() const { return resident_ != nullptr; }
 
-  /// The source must outlive its feeds.
-  std::unique_ptr<Feed> training(const TrainingBatches& batches) const;
-  std::unique_ptr<Feed> evaluation(const EvalBatches& batches) const;
+  /// This object must outlive its loaders.
+  std::unique_ptr<DeviceLoader> training(const TrainingBatches& batches) const;
+  std::unique_ptr<DeviceLoader> evaluation(const EvalBatches& batches) const;
 
  private:
-  std::unique_ptr<Feed> feed_of(std::unique_ptr<BatchLoader> loader) const;
+  std::unique_ptr<DeviceLoader> device_loader(std::unique_ptr<BatchLoader> loader) const;
 
   const Dataset& dataset_;
   LoaderThreads threads_;

@@ -12,7 +12,7 @@
 
 #include "comm/communicator.h"
 #include "engine/engine.h"
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 #include "memory/kinds.h"
 #include "plan/run_steps.h"
 #include "telemetry/records.h"
@@ -45,11 +45,11 @@ struct GatheredReports {
 };
 GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::Tensor& losses);
 
-class Interval {
+class LoggingInterval {
  public:
-  /// Begins an interval. The arguments must outlive it. Without a feed no step may be added.
-  Interval(const Experiment& experiment, const RunSteps& steps, Engine& engine, TrainStep& train_step,
-           const Feed* feed);
+  /// Begins an interval. The arguments must outlive it. Without a loader no step may be added.
+  LoggingInterval(const Experiment& experiment, const RunSteps& steps, Engine& engine, TrainStep& train_step,
+                  const DeviceLoader* loader);
 
   void begin();
   /// Adds a step that was applied. Does not wait for the device.
@@ -86,7 +86,7 @@ class Interval {
   const double flops_per_sample_;  ///< by the plan: without recomputation (train.checkpoint_activations)
   Engine& engine_;
   TrainStep& train_step_;
-  const Feed* feed_;
+  const DeviceLoader* loader_;
   at::Device device_;
   int64_t slots_;
 

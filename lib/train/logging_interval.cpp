@@ -1,4 +1,4 @@
-#include "train/interval.h"
+#include "train/logging_interval.h"
 
 #include <ATen/ATen.h>
 
@@ -70,20 +70,20 @@ GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::
   return gathered;
 }
 
-Interval::Interval(const Experiment& experiment, const RunSteps& steps, Engine& engine, TrainStep& train_step,
-                   const Feed* feed)
+LoggingInterval::LoggingInterval(const Experiment& experiment, const RunSteps& steps, Engine& engine,
+                                 TrainStep& train_step, const DeviceLoader* loader)
     : spec_(experiment.spec),
       run_steps_(steps),
       flops_per_sample_(mean_worker_flops(experiment.plan)),
       engine_(engine),
       train_step_(train_step),
-      feed_(feed),
+      loader_(loader),
       device_(engine.device()),
       slots_(static_cast<int64_t>(engine.store().slots().size())) {
   begin();
 }
 
-void Interval::begin() {
+void LoggingInterval::begin() {
   const at::TensorOptions fp64 = at::TensorOptions(at::kDouble).device(device_);
   loss_sums_ = at::zeros({slots_}, fp64);
   first_nonfinite_ = at::full({slots_}, -1, fp64);
@@ -91,7 +91,7 @@ void Interval::begin() {
   gradient_norm_.reset();
   counted_ = steps_ = skipped_steps_ = skipped_samples_ = 0;
   began_ = std::chrono::steady_clock::now();
-  data_wait_ms_ = feed_ ? feed_->wait_ms() : 0;
+  data_wait_ms_ = loader_ ? loader_->wait_ms() : 0;
   times_ = totals_of(train_step_.clock());
   reduce_ = engine_.reduce_totals();
   gather_ = engine_.gather_totals();
@@ -100,23 +100,23 @@ void Interval::begin() {
   reset_peak_memory(device_);
 }
 
-void Interval::pause_memory() {
+void LoggingInterval::pause_memory() {
   peak_ = peak();
   reset_peak();
 }
 
-int64_t Interval::resume_memory() {
+int64_t LoggingInterval::resume_memory() {
   const int64_t bytes = allocated_at_peak().total();
   reset_peak();
   return bytes;
 }
 
-MemoryByKind Interval::peak() const {
+MemoryByKind LoggingInterval::peak() const {
   const MemoryByKind latest = allocated_at_peak();
   return latest.total() > peak_.total() ? latest : peak_;
 }
 
-void Interval::add(int64_t step, const StepResult& result) {
+void LoggingInterval::add(int64_t step, const StepResult& result) {
   ++steps_;
   loss_sums_ += result.losses;
   correct_ += result.correct;
@@ -126,16 +126,16 @@ void Interval::add(int64_t step, const StepResult& result) {
                                first_nonfinite_, static_cast<double>(step));
 }
 
-double Interval::seconds() const {
+double LoggingInterval::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
 }
 
-ProcessReport Interval::report() const {
+ProcessReport LoggingInterval::report() const {
   synchronize(device_);  // work queued so far belongs to this interval
   const double ms = 1e3 * seconds();
   const ExchangeTotals reduce = engine_.reduce_totals() - reduce_;
   const ExchangeTotals gather = engine_.gather_totals() - gather_;
-  const double data_wait_ms = feed_->wait_ms() - data_wait_ms_;
+  const double data_wait_ms = loader_->wait_ms() - data_wait_ms_;
   const auto steps = static_cast<double>(steps_);
   const auto bytes_per_step = [&](int64_t bytes) {
     return static_cast<int64_t>(static_cast<double>(bytes) / steps);
@@ -163,7 +163,7 @@ ProcessReport Interval::report() const {
           .memory = memory};
 }
 
-void Interval::add_losses(Summary& summary, const std::vector<double>& losses) const {
+void LoggingInterval::add_losses(Summary& summary, const std::vector<double>& losses) const {
   const auto slots = static_cast<size_t>(slots_);
   double sum = 0;
   for (size_t number = 0; number < losses.size() / 2; ++number) {
@@ -180,7 +180,8 @@ void Interval::add_losses(Summary& summary, const std::vector<double>& losses) c
                                     : std::numeric_limits<double>::quiet_NaN();
 }
 
-Interval::Summary Interval::summarize(Communicator& comm, int64_t done, bool save_is_due) const {
+LoggingInterval::Summary LoggingInterval::summarize(Communicator& comm, int64_t done,
+                                                    bool save_is_due) const {
   ProcessReport mine = report();
   mine.save_is_due = save_is_due ? 1 : 0;
   const GatheredReports gathered = gather(comm, mine, at::cat({loss_sums_, first_nonfinite_}));

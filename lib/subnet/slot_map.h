@@ -1,6 +1,6 @@
 #pragma once
 
-// Placement: n workers x R replicas on W processes. A slot is one (worker, replica); slots are numbered
+// Slot map: n workers x R replicas on W processes. A slot is one (worker, replica); slots are numbered
 // worker * R + replica, and every process runs the same number of consecutive slots, one after another.
 
 #include <compare>
@@ -67,7 +67,7 @@ struct Slot {
   auto operator<=>(const Slot&) const = default;
 };
 
-struct Placement {
+struct SlotMap {
   int workers = 1;    ///< n
   int replicas = 1;   ///< R
   int processes = 1;  ///< W
@@ -82,6 +82,6 @@ struct Placement {
 };
 
 /// W must be R n or divide n; otherwise throws UsageError naming the possible W.
-Placement make_placement(int64_t workers, int64_t replicas, int64_t processes);
+SlotMap make_slot_map(int64_t workers, int64_t replicas, int64_t processes);
 
 }  // namespace sdp

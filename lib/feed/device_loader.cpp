@@ -1,4 +1,4 @@
-#include "feed/feed.h"
+#include "feed/device_loader.h"
 
 #include <ATen/ATen.h>
 
@@ -26,9 +26,9 @@ at::Tensor moved(std::vector<T, Allocator> values, at::IntArrayRef shape, at::Sc
 }
 
 /// Batches from a loader's threads, on a CPU: nothing needs to be copied.
-class LoaderFeed final : public Feed {
+class CpuLoader final : public DeviceLoader {
  public:
-  LoaderFeed(std::unique_ptr<BatchLoader> loader, Precision precision)
+  CpuLoader(std::unique_ptr<BatchLoader> loader, Precision precision)
       : loader_(std::move(loader)), precision_(precision) {}
 
   TensorBatch next() override { return to_tensors(loader_->next(), precision_, at::kCPU); }
@@ -40,13 +40,13 @@ class LoaderFeed final : public Feed {
 };
 
 /// Batches made on the device when they are requested.
-class ResidentFeed final : public Feed {
+class ResidentLoader final : public DeviceLoader {
  public:
-  ResidentFeed(int64_t count, std::function<TensorBatch(int64_t number)> make)
+  ResidentLoader(int64_t count, std::function<TensorBatch(int64_t number)> make)
       : count_(count), make_(std::move(make)) {}
 
   TensorBatch next() override {
-    if (taken_ == count_) throw std::logic_error("Feed: no batch is left");
+    if (taken_ == count_) throw std::logic_error("DeviceLoader: no batch is left");
     return make_(taken_++);
   }
   double wait_ms() const override { return 0; }
@@ -86,7 +86,8 @@ bool is_kept_on_device(const Dataset& dataset, DataLocation location, at::Device
   return location == DataLocation::kDevice || (device.is_cuda() && bytes <= kMostResidentBytes);
 }
 
-FeedSource::FeedSource(const Dataset& dataset, const DataSpec& spec, Precision precision, at::Device device)
+DeviceDataset::DeviceDataset(const Dataset& dataset, const DataSpec& spec, Precision precision,
+                             at::Device device)
     : dataset_(dataset),
       threads_{.threads = spec.loader_threads, .prefetch_batches = spec.prefetch_batches},
       precision_(precision),
@@ -97,24 +98,24 @@ FeedSource::FeedSource(const Dataset& dataset, const DataSpec& spec, Precision p
                                                  precision, device);
 }
 
-FeedSource::~FeedSource() = default;
+DeviceDataset::~DeviceDataset() = default;
 
-std::unique_ptr<Feed> FeedSource::feed_of(std::unique_ptr<BatchLoader> loader) const {
-  if (device_.is_cpu()) return std::make_unique<LoaderFeed>(std::move(loader), precision_);
-  return std::make_unique<CopyAheadFeed>(std::move(loader), precision_, device_, copy_stream_);
+std::unique_ptr<DeviceLoader> DeviceDataset::device_loader(std::unique_ptr<BatchLoader> loader) const {
+  if (device_.is_cpu()) return std::make_unique<CpuLoader>(std::move(loader), precision_);
+  return std::make_unique<CopyAheadLoader>(std::move(loader), precision_, device_, copy_stream_);
 }
 
-std::unique_ptr<Feed> FeedSource::training(const TrainingBatches& batches) const {
-  if (!resident_) return feed_of(std::make_unique<BatchLoader>(dataset_, batches, threads_));
+std::unique_ptr<DeviceLoader> DeviceDataset::training(const TrainingBatches& batches) const {
+  if (!resident_) return device_loader(std::make_unique<BatchLoader>(dataset_, batches, threads_));
   batches.check();
-  return std::make_unique<ResidentFeed>(batches.count(), [this, batches](int64_t number) {
+  return std::make_unique<ResidentLoader>(batches.count(), [this, batches](int64_t number) {
     return resident_->training_batch(batches.samples(number, dataset_.size()), batches.augment, batches.seed);
   });
 }
 
-std::unique_ptr<Feed> FeedSource::evaluation(const EvalBatches& batches) const {
-  if (!resident_) return feed_of(std::make_unique<BatchLoader>(dataset_, batches, threads_));
-  return std::make_unique<ResidentFeed>(batches.count(), [this, batches](int64_t number) {
+std::unique_ptr<DeviceLoader> DeviceDataset::evaluation(const EvalBatches& batches) const {
+  if (!resident_) return device_loader(std::make_unique<BatchLoader>(dataset_, batches, threads_));
+  return std::make_unique<ResidentLoader>(batches.count(), [this, batches](int64_t number) {
     return resident_->eval_batch(batches.batch(number));
   });
 }
