@@ -160,7 +160,7 @@ class PointChecker {
   /// Steps, FLOPs and hours are absent if nobody knows how long an epoch is.
   ordered_json new_price(const Experiment& experiment) {
     const TrainSpec& train = experiment.spec.train;
-    const SlotMap& slot_map = experiment.schedule.slot_map;
+    const SlotMap& slot_map = experiment.exchanges.slot_map;
     const auto samples = static_cast<double>(slot_map.slots_per_process() * train.accumulate_steps *
                                              train.batch_size_per_worker);
     const std::vector<Cost> costs = costs_of(experiment);

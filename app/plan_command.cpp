@@ -50,7 +50,7 @@ DeviceProfile adjusted(DeviceProfile device, const PlanArguments& arguments, con
 /// The process of the given worker (its first replica), or the one with the largest peak.
 int process_to_measure(const Experiment& experiment, const StepMemory& memory,
                        const std::optional<int>& worker) {
-  const SlotMap& slot_map = experiment.schedule.slot_map;
+  const SlotMap& slot_map = experiment.exchanges.slot_map;
   if (worker && (*worker < 0 || *worker >= slot_map.workers))
     throw UsageError(fmt::format("--worker {}: expected a worker in 0..{}", *worker, slot_map.workers - 1));
   int largest = 0;
@@ -80,7 +80,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const DeviceProfile device = arguments.device ? device_profile(*arguments.device, train.precision)
                                                 : this_machine(here, train.precision);
   StepCaptures captures(step_shape(experiment.spec, device.is_gpu), experiment.plan);
-  const StepMemory memory(experiment.schedule, captures, device.convolution_workspace_bytes);
+  const StepMemory memory(experiment.exchanges, captures, device.convolution_workspace_bytes);
   const int process = process_to_measure(experiment, memory, arguments.worker);
   const StepMeasurement measured = measure_step(experiment, process, here);
   const Cost cost = cost_of(experiment, process);
@@ -89,7 +89,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const StepFigures planned{
       .peak = memory.maxima(cost, process, batch_size).peak,
       .library_workspace_bytes = device.library_workspace_bytes,
-      .step_ms = 1e3 * times.step(experiment.schedule, cost, process, batch_size).step_s()};
+      .step_ms = 1e3 * times.step(experiment.exchanges, cost, process, batch_size).step_s()};
   return arguments.json ? measurement_json(measured, planned)
                         : describe_measurement(experiment, measured, planned);
 }

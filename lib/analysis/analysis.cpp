@@ -14,9 +14,9 @@ namespace sdp {
 namespace {
 
 /// A unit's part of a parameter's gradient of the full model's shape, flat.
-at::Tensor piece_of(const WorkerModel& dense_model, const SubnetPlan& plan, int parameter, int unit) {
+at::Tensor slice_of(const WorkerModel& dense_model, const SubnetPlan& plan, int parameter, int unit) {
   const ParameterLayout& layout = plan.layout.parameters[parameter];
-  return piece_view(dense_model.gradient(parameter), layout.slice, plan, plan.units_of(layout), unit)
+  return slice_view(dense_model.gradient(parameter), layout.slice, plan, plan.units_of(layout), unit)
       .reshape({-1});
 }
 
@@ -88,8 +88,8 @@ void RegimeSums::add_layers(int worker, const WorkerModel& subnetwork, const Wor
     std::vector<at::Tensor> own;
     std::vector<at::Tensor> full;
     for (const int unit : owned_units(plan_, worker, plan_.layout.parameters[layers_[depth]])) {
-      own.push_back(subnetwork.piece_gradient(layers_[depth], unit));
-      full.push_back(piece_of(dense_model, plan_, layers_[depth], unit));
+      own.push_back(subnetwork.slice_gradient(layers_[depth], unit));
+      full.push_back(slice_of(dense_model, plan_, layers_[depth], unit));
     }
     if (own.empty()) continue;
     const at::Tensor of_subnetwork = at::cat(own), of_dense_model = at::cat(full);
@@ -108,8 +108,8 @@ void RegimeSums::add_unit(int worker, int unit, const WorkerModel& subnetwork,
   for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p) {
     const std::vector<int> units = plan_.units_of(plan_.layout.parameters[p]);
     if (!std::binary_search(units.begin(), units.end(), unit)) continue;
-    full.push_back(piece_of(dense_model, plan_, p, unit));
-    if (owns) own.push_back(subnetwork.piece_gradient(p, unit));
+    full.push_back(slice_of(dense_model, plan_, p, unit));
+    if (owns) own.push_back(subnetwork.slice_gradient(p, unit));
   }
   sums_[unit].add(at::cat(full), owns ? at::cat(own) : at::Tensor());
 }

@@ -12,9 +12,10 @@ namespace sdp {
 WorkerModel::WorkerModel(const ExperimentSpec& spec, const SubnetPlan& plan, int worker, at::Device device,
                          const ValuesOf& values)
     : train_(spec.train),
-      schedule_(make_schedule(plan, make_slot_map(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
-                              schedule_options(spec, plan.layout))),
-      store_(plan, schedule_, /*process=*/worker, device) {
+      exchanges_(make_exchange_plan(plan,
+                                    make_slot_map(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
+                                    exchange_options(spec, plan.layout))),
+      store_(plan, exchanges_, /*process=*/worker, device) {
   {
     const at::NoGradGuard no_grad;
     for (int p = 0; p < static_cast<int>(plan.layout.parameters.size()); ++p)

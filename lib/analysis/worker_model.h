@@ -9,8 +9,8 @@
 #include "experiment/spec/experiment_spec.h"
 #include "feed/device_loader.h"
 #include "model/model.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/plan.h"
-#include "subnet/schedule.h"
 
 namespace sdp {
 
@@ -40,7 +40,7 @@ class WorkerModel {
 
  private:
   const TrainSpec train_;
-  const Schedule schedule_;
+  const ExchangePlan exchanges_;
   ParameterStore store_;
   std::unique_ptr<Model> model_;
 };

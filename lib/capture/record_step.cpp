@@ -20,7 +20,7 @@ namespace {
 class GradientHook : public torch::autograd::PostAccumulateGradHook {
  public:
   GradientHook(Recorder& recorder, int parameter) : recorder_(recorder), parameter_(parameter) {}
-  void operator()(const at::Tensor& leaf) override { recorder_.gradient_came(parameter_, leaf.grad()); }
+  void operator()(const at::Tensor& leaf) override { recorder_.gradient_ready(parameter_, leaf.grad()); }
 
  private:
   Recorder& recorder_;

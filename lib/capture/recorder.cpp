@@ -258,7 +258,7 @@ void Recorder::begin_backward() {
   recording_->is_backward = true;
 }
 
-void Recorder::gradient_came(int parameter, const at::Tensor& gradient) {
+void Recorder::gradient_ready(int parameter, const at::Tensor& gradient) {
   Block* const block = block_of(gradient);
   if (!block) throw std::logic_error("a gradient from before the recording");
   recording_->add({What::kGradient, -std::exchange(block->bytes, 0), block->tensor, parameter});

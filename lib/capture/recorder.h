@@ -51,7 +51,7 @@ class Recorder {
   /// From here on operations are the backward pass's. Each belongs to the layer group whose operation it is
   /// the gradient of.
   void begin_backward();
-  void gradient_came(int parameter, const at::Tensor& gradient);
+  void gradient_ready(int parameter, const at::Tensor& gradient);
   /// Ends the recording. What is freed later is not recorded.
   std::vector<RecordedLayerGroup> finish();
 

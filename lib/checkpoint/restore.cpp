@@ -40,16 +40,16 @@ at::Tensor read_units(const CheckpointReader& reader, const SubnetPlan& plan, in
   const ParameterLayout& parameter = plan.layout.parameters[index];
   const at::Tensor values = at::empty(shape_of_units(parameter.shape, parameter.slice, plan, units), options,
                                       storage_format(parameter.shape.size()));
-  const std::vector<at::Tensor> views = piece_views(values, parameter.slice, plan, units);
+  const std::vector<at::Tensor> views = slice_views(values, parameter.slice, plan, units);
   for (size_t i = 0; i < units.size(); ++i) {
-    const at::Tensor piece = at::empty({views[i].numel()}, options);
+    const at::Tensor slice = at::empty({views[i].numel()}, options);
     reader.read(plan, {.kind = kind,
                        .parameter = index,
                        .unit = units[i],
                        .begin = 0,
-                       .end = piece.numel(),
-                       .values = piece});
-    views[i].copy_(piece.view(views[i].sizes()));
+                       .end = slice.numel(),
+                       .values = slice});
+    views[i].copy_(slice.view(views[i].sizes()));
   }
   return values;
 }
@@ -75,7 +75,7 @@ std::vector<at::Tensor> averaged_buffers(const CheckpointReader& reader, const S
     const BufferLayout& buffer = plan.layout.buffers[b];
     const at::Tensor& mean = means.emplace_back(at::zeros(buffer.shape, options));
     const std::vector<int> units = plan.units_of(buffer);
-    const std::vector<at::Tensor> views = piece_views(mean, buffer.slice, plan, units);
+    const std::vector<at::Tensor> views = slice_views(mean, buffer.slice, plan, units);
     for (size_t i = 0; i < units.size(); ++i) {
       const MemberSet& owners = plan.owners(units[i]);
       for (int worker : owners) {
@@ -99,15 +99,15 @@ void restore_buffers(const CheckpointReader& reader, const Experiment& saved, co
     means = averaged_buffers(reader, saved.plan,
                              buffer_options(experiment.spec.train.precision, at::Device(at::kCPU)));
   for (size_t s = 0; s < store.slots().size(); ++s) {
-    for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s))) {
-      const BufferLayout& buffer = plan.layout.buffers[piece.buffer];
+    for (const BufferSlice& slice : store.buffer_slices(static_cast<int>(s))) {
+      const BufferLayout& buffer = plan.layout.buffers[slice.buffer];
       const at::Tensor values = means.empty()
-                                    ? reader.buffer(plan, piece.buffer, piece.unit, store.slots()[s])
-                                    : piece_view(means[static_cast<size_t>(piece.buffer)], buffer.slice, plan,
-                                                 plan.units_of(buffer), piece.unit);
+                                    ? reader.buffer(plan, slice.buffer, slice.unit, store.slots()[s])
+                                    : slice_view(means[static_cast<size_t>(slice.buffer)], buffer.slice, plan,
+                                                 plan.units_of(buffer), slice.unit);
       if (!values.defined())
-        fail_without_buffer(buffer_name(buffer_key(plan, piece.buffer, piece.unit), store.slots()[s]));
-      piece.values.copy_(values.reshape(piece.values.sizes()));
+        fail_without_buffer(buffer_name(buffer_key(plan, slice.buffer, slice.unit), store.slots()[s]));
+      slice.values.copy_(values.reshape(slice.values.sizes()));
     }
   }
 }
@@ -167,7 +167,7 @@ class SavedSubnetwork : public TensorSource {
       const std::vector<int> units = plan_.parts_of(worker_, buffer).at(part).units;
       const at::Tensor values = at::empty(shape_of_units(buffer.shape, buffer.slice, plan_, units),
                                           buffer_options(precision_, device_));
-      const std::vector<at::Tensor> views = piece_views(values, buffer.slice, plan_, units);
+      const std::vector<at::Tensor> views = slice_views(values, buffer.slice, plan_, units);
       for (size_t i = 0; i < units.size(); ++i) {
         const at::Tensor saved = reader_.buffer(plan_, b, units[i], {.worker = worker_, .replica = 0});
         if (!saved.defined()) fail_without_buffer(name);

@@ -39,8 +39,8 @@ StateToSave state_to_save(const Experiment& experiment, Engine& engine) {
     add(range_name(key_of(experiment.plan, range), range.begin, range.end), range.values);
   const ParameterStore& store = engine.store();
   for (size_t s = 0; s < store.slots().size(); ++s)
-    for (const BufferPiece& piece : store.buffer_pieces(static_cast<int>(s)))
-      add(buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), store.slots()[s]), piece.values);
+    for (const BufferSlice& slice : store.buffer_slices(static_cast<int>(s)))
+      add(buffer_name(buffer_key(experiment.plan, slice.buffer, slice.unit), store.slots()[s]), slice.values);
   return state;
 }
 
@@ -80,8 +80,8 @@ Manifest manifest_of(const Experiment& experiment, Manifest manifest) {
       manifest.origin.batch_norm_updates_after(manifest.updates, experiment.spec.train.accumulate_steps);
   manifest.plan_hash = plan_hash(experiment.plan);
   manifest.workers = experiment.plan.workers;
-  manifest.replicas = experiment.schedule.slot_map.replicas;
-  manifest.processes = experiment.schedule.slot_map.processes;
+  manifest.replicas = experiment.exchanges.slot_map.replicas;
+  manifest.processes = experiment.exchanges.slot_map.processes;
   manifest.libtorch_version = TORCH_VERSION;
   manifest.program_version = kProgramVersion;
   return manifest;

@@ -62,13 +62,13 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
   check_batch_norms(layout, spec);
   check_groups(layout, spec.optimizer.groups);
   SubnetPlan plan = make_plan(layout, subnetwork, static_cast<uint64_t>(spec.seed));
-  Schedule schedule = make_schedule(plan, slot_map, schedule_options(spec, layout));
-  NodeMap nodes = place_on_nodes(schedule, subnetwork.placement, processes_per_node.value_or(processes));
-  return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
+  ExchangePlan exchanges = make_exchange_plan(plan, slot_map, exchange_options(spec, layout));
+  NodeMap nodes = place_on_nodes(exchanges, subnetwork.placement, processes_per_node.value_or(processes));
+  return {spec, std::move(plan), std::move(exchanges), std::move(nodes)};
 }
 
-ScheduleOptions schedule_options(const ExperimentSpec& spec, const ModelLayout& layout) {
-  ScheduleOptions options;
+ExchangeOptions exchange_options(const ExperimentSpec& spec, const ModelLayout& layout) {
+  ExchangeOptions options;
   options.precision = spec.train.precision;
   options.bucket_bytes = static_cast<int64_t>(spec.train.bucket_megabytes * 1e6);
   options.decay_norms_and_biases = spec.optimizer.decay_norms_and_biases();

@@ -8,8 +8,8 @@
 #include "experiment/experiment.h"
 #include "experiment/spec/experiment_spec.h"
 #include "model/model_spec.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/layout.h"
-#include "subnet/schedule.h"
 
 namespace sdp {
 
@@ -30,7 +30,7 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
                            std::optional<int64_t> processes_per_node = std::nullopt,
                            std::vector<RecordedModel>* recorded = nullptr);
 
-/// The schedule options that follow from the spec.
-ScheduleOptions schedule_options(const ExperimentSpec& spec, const ModelLayout& layout);
+/// The exchange plan options that follow from the spec.
+ExchangeOptions exchange_options(const ExperimentSpec& spec, const ModelLayout& layout);
 
 }  // namespace sdp

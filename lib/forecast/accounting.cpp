@@ -11,24 +11,24 @@
 namespace sdp {
 namespace {
 
-void add_bucket(Cost& cost, const Schedule& schedule, int index, int moments, int process) {
-  const Bucket& bucket = schedule.buckets[static_cast<size_t>(index)];
-  const Precision precision = schedule.options.precision;
+void add_bucket(Cost& cost, const ExchangePlan& exchanges, int index, int moments, int process) {
+  const Bucket& bucket = exchanges.buckets[static_cast<size_t>(index)];
+  const Precision precision = exchanges.options.precision;
   const int64_t type_bytes = bytes_of(bucket.type);
   const int64_t sum_bytes = bytes_of(sum_type(precision));
-  const int64_t wire_bytes = bytes_of(schedule.wire_type(bucket));
-  const BucketElements elements = elements_on(schedule, index, process);
+  const int64_t wire_bytes = bytes_of(exchanges.wire_type(bucket));
+  const BucketElements elements = elements_on(exchanges, index, process);
   cost.parameters += elements.read;
   cost.reduce_bytes_per_step +=
-      elements.of(ExchangeKind::kReduceGradients).sent * wire_bytes * schedule.reductions_per_step();
+      elements.of(ExchangeKind::kReduceGradients).sent * wire_bytes * exchanges.reductions_per_step();
   cost.gather_bytes_per_step += elements.of(ExchangeKind::kGatherGradients).sent * wire_bytes +
                                 elements.of(ExchangeKind::kGatherValues).sent * type_bytes;
   cost.averaged_gradient_bytes +=
-      schedule.options.shard ? elements.share * sum_bytes : elements.held * type_bytes;
-  if (schedule.accumulates()) cost.accumulation_bytes += elements.held * sum_bytes;
+      exchanges.options.shard ? elements.shard * sum_bytes : elements.held * type_bytes;
+  if (exchanges.accumulates()) cost.accumulation_bytes += elements.held * sum_bytes;
   cost.spared_bytes +=
-      elements.share * sum_bytes * ((elements.begins_sum ? 4 : 0) + (elements.is_alone ? 2 : 0));
-  if (schedule.reductions_per_step() > 1) cost.gradient_bytes += elements.share * sum_bytes;
+      elements.shard * sum_bytes * ((elements.begins_sum ? 4 : 0) + (elements.is_alone ? 2 : 0));
+  if (exchanges.reductions_per_step() > 1) cost.gradient_bytes += elements.shard * sum_bytes;
   const int master = has_master_values(bucket.type, precision) ? 1 : 0;
   cost.optimizer_bytes += elements.updated * (moments + master) * sum_bytes;
 }
@@ -80,14 +80,15 @@ std::vector<int64_t> gradient_bytes(const SubnetPlan& plan, Precision precision,
   return bytes_of_width(plan, precision, owned);
 }
 
-Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process) {
+Cost cost_of(const SubnetPlan& plan, const ExchangePlan& exchanges, const OptimizerSpec& optimizer,
+             int process) {
   Cost cost;
   const auto moments = static_cast<int>(optimizer.state_names().size());
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    add_bucket(cost, schedule, b, moments, process);
+  for (int b = 0; b < static_cast<int>(exchanges.buckets.size()); ++b)
+    add_bucket(cost, exchanges, b, moments, process);
 
-  const Precision precision = schedule.options.precision;
-  const std::vector<Slot> slots = schedule.slot_map.slots_of(process);
+  const Precision precision = exchanges.options.precision;
+  const std::vector<Slot> slots = exchanges.slot_map.slots_of(process);
   cost.parameter_bytes = stored_bytes(plan, precision, slots);
 
   std::vector<bool> owns(plan.units.size(), false);
@@ -96,7 +97,7 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
     for (int unit : plan.units_with(slot.worker, Holding::kOwned))
       owns[unit] = true;
     cost.flops_per_sample += plan.worker_flops(slot.worker) / static_cast<double>(slots.size());
-    if (!schedule.options.release_gradients)
+    if (!exchanges.options.release_gradients)
       largest_gradient = std::max(largest_gradient, sum_of(gradient_bytes(plan, precision, slot.worker)));
   }
   for (int unit = 0; unit < static_cast<int>(owns.size()); ++unit)
@@ -107,12 +108,12 @@ Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSp
 }
 
 Cost cost_of(const Experiment& experiment, int process) {
-  return cost_of(experiment.plan, experiment.schedule, experiment.spec.optimizer, process);
+  return cost_of(experiment.plan, experiment.exchanges, experiment.spec.optimizer, process);
 }
 
 std::vector<Cost> costs_of(const Experiment& experiment) {
   std::vector<Cost> costs;
-  for (int process = 0; process < experiment.schedule.slot_map.processes; ++process)
+  for (int process = 0; process < experiment.exchanges.slot_map.processes; ++process)
     costs.push_back(cost_of(experiment, process));
   return costs;
 }

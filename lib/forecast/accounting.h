@@ -1,7 +1,8 @@
 #pragma once
 
-// The cost of a schedule in bytes and FLOPs: for a worker that has a process to itself, for each process of a
-// slot map, and for ordinary data parallelism. The tests compare these numbers with the engine's buffers.
+// The cost of an exchange plan in bytes and FLOPs: for a worker that has a process to itself, for each
+// process of a slot map, and for ordinary data parallelism. The tests compare these numbers with the engine's
+// buffers.
 
 #include <cstdint>
 #include <vector>
@@ -48,8 +49,9 @@ struct Cost {
   }
 };
 
-/// Cost of process `process` of the schedule. FLOPs exclude the recomputation of checkpointing.
-Cost cost_of(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer, int process);
+/// Cost of process `process` of the exchange plan. FLOPs exclude the recomputation of checkpointing.
+Cost cost_of(const SubnetPlan& plan, const ExchangePlan& exchanges, const OptimizerSpec& optimizer,
+             int process);
 
 Cost cost_of(const Experiment& experiment, int process);
 /// Of every process of the experiment.

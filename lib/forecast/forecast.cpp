@@ -43,7 +43,8 @@ struct EngineMethod {
   const SlotMap& slot_map;
   /// Of a baseline, which uses NCCL's collectives. Otherwise every process sends shares to every other.
   std::string regime_file = {};
-  Schedule schedule = make_schedule(division.plan, slot_map, schedule_options(spec, division.plan.layout));
+  ExchangePlan exchanges =
+      make_exchange_plan(division.plan, slot_map, exchange_options(spec, division.plan.layout));
 
   const SubnetPlan& plan() const { return division.plan; }
   StepCaptures& captures() const { return division.captures.at(spec.train.checkpoint_activations ? 1 : 0); }
@@ -51,7 +52,7 @@ struct EngineMethod {
   /// Micro-batches per step that a process computes, over all its slots.
   int64_t micro_batches() const { return spec.train.accumulate_steps * slot_map.slots_per_process(); }
   StepMemory memory_on(const DeviceProfile& device) const {
-    return {schedule, captures(), device.convolution_workspace_bytes};
+    return {exchanges, captures(), device.convolution_workspace_bytes};
   }
 
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
@@ -97,7 +98,7 @@ EngineMethod baseline(const std::string& name, const std::string& file, Division
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
   spec.train.checkpoint_activations = false;
-  return {name, dense, std::move(spec), experiment.schedule.slot_map, "configs/regime/" + file};
+  return {name, dense, std::move(spec), experiment.exchanges.slot_map, "configs/regime/" + file};
 }
 
 /// Memory, traffic and time of a process's step.
@@ -111,17 +112,17 @@ struct ProcessStep {
 
 /// Adds the engine's exchange of a process, which goes directly to processes of its node and through its own
 /// adapter to other nodes. `between`: bytes that it sends to other nodes.
-void add_engine_exchange(StepSeconds& seconds, const Cost& cost, int64_t between, const Schedule& schedule,
-                         const DeviceProfile& device) {
+void add_engine_exchange(StepSeconds& seconds, const Cost& cost, int64_t between,
+                         const ExchangePlan& exchanges, const DeviceProfile& device) {
   const auto sent = static_cast<double>(cost.bytes_sent_per_step());
   if (sent == 0) return;
   const double outside = static_cast<double>(between) / sent;
   const double s_per_byte = (1 - outside) / device.inside_bytes_per_s + outside / device.between_bytes_per_s;
-  const double latency_s = static_cast<double>(schedule.buckets.size()) * device.latency_s.value_or(0);
+  const double latency_s = static_cast<double>(exchanges.buckets.size()) * device.latency_s.value_or(0);
   seconds.exchange_backward_s = static_cast<double>(cost.reduce_bytes_per_step) * s_per_byte +
-                                static_cast<double>(schedule.reductions_per_step()) * latency_s;
+                                static_cast<double>(exchanges.reductions_per_step()) * latency_s;
   // Without `shard`, the averaged gradients are gathered before the update.
-  (schedule.options.shard ? seconds.exchange_forward_s : seconds.exchange_after_s) =
+  (exchanges.options.shard ? seconds.exchange_forward_s : seconds.exchange_after_s) =
       static_cast<double>(cost.gather_bytes_per_step) * s_per_byte + latency_s;
 }
 
@@ -129,9 +130,9 @@ void add_engine_exchange(StepSeconds& seconds, const Cost& cost, int64_t between
 void add_rings(StepSeconds& seconds, const Cost& cost, const EngineMethod& method,
                const DeviceProfile& device) {
   const bool shard = method.spec.optimizer.shard;
-  const auto buckets = static_cast<int64_t>(method.schedule.buckets.size());
+  const auto buckets = static_cast<int64_t>(method.exchanges.buckets.size());
   const int64_t backward = shard ? cost.reduce_bytes_per_step : cost.bytes_sent_per_step();
-  const int64_t passes = buckets * (method.schedule.reductions_per_step() + (shard ? 0 : 1));
+  const int64_t passes = buckets * (method.exchanges.reductions_per_step() + (shard ? 0 : 1));
   const NodeMap& nodes = method.division.nodes;
   seconds.exchange_backward_s = ring_s(backward, passes, nodes, device);
   if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, buckets, nodes, device);
@@ -144,7 +145,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
   ComputeTimes times(method.captures(), machine.device);
   const NodeMap& nodes = method.division.nodes;
   std::vector<int64_t> between(nodes.node_of.size(), 0);
-  if (nodes.nodes() > 1) between = sent_between_nodes(method.schedule, nodes);
+  if (nodes.nodes() > 1) between = sent_between_nodes(method.exchanges, nodes);
   std::vector<ProcessStep> steps;
   for (int process = 0; process < method.different_processes(); ++process) {
     const Cost& cost = costs[static_cast<size_t>(process)];
@@ -153,14 +154,14 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
                      .peak = maxima.peak,
                      .most_activations = maxima.activations,
                      .bytes_sent = cost.bytes_sent_per_step(),
-                     .seconds = times.step(method.schedule, cost, process, method.batch_size())};
+                     .seconds = times.step(method.exchanges, cost, process, method.batch_size())};
     if (method.regime_file.empty()) {
-      add_engine_exchange(step.seconds, cost, between[process], method.schedule, machine.device);
+      add_engine_exchange(step.seconds, cost, between[process], method.exchanges, machine.device);
     } else {
       // Collectives of whole buckets overlap the backward pass regardless of the engine's settings.
       step.seconds.alongside.backward_s = step.seconds.compute.backward_s /
                                           static_cast<double>(method.micro_batches()) *
-                                          static_cast<double>(method.schedule.reductions_per_step());
+                                          static_cast<double>(method.exchanges.reductions_per_step());
       add_rings(step.seconds, cost, method, machine.device);
     }
     steps.push_back(std::move(step));
@@ -215,7 +216,7 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Proce
 StepForecast forecast_engine(const EngineMethod& method, const Machine& machine) {
   std::vector<Cost> costs;
   for (int process = 0; process < method.different_processes(); ++process)
-    costs.push_back(cost_of(method.plan(), method.schedule, method.spec.optimizer, process));
+    costs.push_back(cost_of(method.plan(), method.exchanges, method.spec.optimizer, process));
   return forecast_engine(method, steps_of(method, costs, machine), machine);
 }
 
@@ -249,7 +250,7 @@ constexpr int kMostWorkersAssignedAnew = 128;
 
 /// Adds the highest coverage below the plan's that fits, of at most seven, as each has to be assigned.
 void add_lower_coverage(std::vector<StepForecast>& to, const Machine& machine) {
-  const auto& [present, plan, schedule, nodes] = machine.experiment;
+  const auto& [present, plan, exchanges, nodes] = machine.experiment;
   if (plan.workers > kMostWorkersAssignedAnew) return;
   if (present.subnetwork.assignment == Assignment::kFile) return;  // the file's owners are of this coverage
   std::vector<RecordedModel> recorded = {{present.model, present.data.sequence_length(), plan.layout}};
@@ -259,10 +260,11 @@ void add_lower_coverage(std::vector<StepForecast>& to, const Machine& machine) {
     if (owners == 0 || owners == std::exchange(tried, owners)) continue;
     ExperimentSpec spec = present;
     spec.subnetwork.coverage.text = fmt::format("{}/{}", owners, plan.workers);
-    const Experiment lower =
-        make_experiment(spec, schedule.slot_map.processes, std::nullopt, nodes.processes_per_node, &recorded);
+    const Experiment lower = make_experiment(spec, exchanges.slot_map.processes, std::nullopt,
+                                             nodes.processes_per_node, &recorded);
     Division division = division_of(spec, machine.device, lower.plan, lower.nodes);
-    const EngineMethod method{"coverage " + spec.subnetwork.coverage.text, division, spec, schedule.slot_map};
+    const EngineMethod method{"coverage " + spec.subnetwork.coverage.text, division, spec,
+                              exchanges.slot_map};
     if (add_smaller_batches(to, {&method}, method.batch_size(), machine)) return;
   }
 }
@@ -272,7 +274,7 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
   const DeviceProfile& device = machine.device;
   const NodeMap& nodes = ddp.division.nodes;
   const FsdpBytes bytes = fsdp_bytes(ddp.plan().layout, ddp.spec, ddp.slot_map.processes);
-  const Cost cost = cost_of(ddp.plan(), ddp.schedule, ddp.spec.optimizer, 0);
+  const Cost cost = cost_of(ddp.plan(), ddp.exchanges, ddp.spec.optimizer, 0);
   const StepMemory memory = ddp.memory_on(device);
   const auto peak_at = [&](int64_t batch_size) {
     return MemoryByKind{.weights = bytes.weights + bytes.gathered_weights,
@@ -290,7 +292,7 @@ StepForecast forecast_fsdp(const EngineMethod& ddp, const Machine& machine) {
       .peak = peak,
       .most_activations = peak.activations,
       .bytes_sent = forward + backward,
-      .seconds = ComputeTimes(ddp.captures(), device).step(ddp.schedule, cost, 0, ddp.batch_size())};
+      .seconds = ComputeTimes(ddp.captures(), device).step(ddp.exchanges, cost, 0, ddp.batch_size())};
   // Shares are updated, gathered values are copied out, and gradients are packed to be reduced.
   const int64_t touched = 2 * (bytes.optimizer + bytes.weights) + 2 * (forward + backward);
   step.seconds.update_s = static_cast<double>(touched) / device.memory_bytes_per_s;
@@ -314,7 +316,7 @@ int64_t global_batch_size(const ExperimentSpec& spec, const SlotMap& slot_map) {
 RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
                          const DeviceProfile& device) {
   const ExperimentSpec& spec = experiment.spec;
-  const SlotMap& slot_map = experiment.schedule.slot_map;
+  const SlotMap& slot_map = experiment.exchanges.slot_map;
   RunForecast run{.global_batch_samples = global_batch_size(spec, slot_map),
                   .tokens_per_sample = spec.data.is_of_tokens() ? spec.data.sequence_length() : 0};
   const double step_s = plan.step_ms / 1e3;
@@ -331,15 +333,15 @@ RunForecast run_forecast(const Experiment& experiment, const StepForecast& plan,
 StepForecast forecast_plan(const Experiment& experiment, const std::vector<Cost>& costs,
                            const DeviceProfile& device) {
   Division division = division_of(experiment.spec, device, experiment.plan, experiment.nodes);
-  const EngineMethod own{"this plan", division, experiment.spec, experiment.schedule.slot_map};
+  const EngineMethod own{"this plan", division, experiment.spec, experiment.exchanges.slot_map};
   return forecast_steps(own.name, flops_share(own.plan()), steps_of(own, costs, {experiment, device}),
                         device);
 }
 
 Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& costs,
                      const DeviceProfile& device) {
-  const auto& [spec, plan, schedule, nodes] = experiment;
-  const SlotMap& slot_map = schedule.slot_map;
+  const auto& [spec, plan, exchanges, nodes] = experiment;
+  const SlotMap& slot_map = exchanges.slot_map;
   const Machine machine{experiment, device};
   Division division = division_of(spec, device, plan, nodes);
   const EngineMethod own{"this plan", division, spec, slot_map};

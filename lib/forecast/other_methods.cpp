@@ -84,7 +84,7 @@ FsdpBytes fsdp_bytes(const ModelLayout& layout, const ExperimentSpec& spec, int 
   const Precision precision = spec.train.precision;
   const auto moments = static_cast<int64_t>(spec.optimizer.state_names().size());
   const int64_t sum_bytes = bytes_of(sum_type(precision));
-  const auto wire_type = schedule_options(spec, layout).reduce_type;
+  const auto wire_type = exchange_options(spec, layout).reduce_type;
   const std::vector<int> unit_of = units_of(layout);
   std::vector<UnitBytes> units(unit_of.empty() ? 0 : static_cast<size_t>(unit_of.back()) + 1);
   FsdpBytes bytes{.units = static_cast<int64_t>(units.size())};

@@ -55,7 +55,7 @@ class StepMemory::Simulation {
   void forward(const SlotSizes& slot);
   void backward(const SlotSizes& slot);
   void replay(const SlotSizes& slot, const std::vector<CaptureEvent>& events, int first_parameter);
-  void gradient_came(int parameter);
+  void gradient_ready(int parameter);
   void accumulate_in(int bucket);
   void release_gradients(int bucket);
   void update();
@@ -72,7 +72,7 @@ class StepMemory::Simulation {
   }
 
   const StepMemory& memory_;
-  const Schedule& schedule_;
+  const ExchangePlan& exchanges_;
   double batch_size_ = 1;
   std::vector<SlotSizes> slots_;
   std::vector<BucketSizes> buckets_;
@@ -87,29 +87,29 @@ class StepMemory::Simulation {
 
 StepMemory::Simulation::Simulation(const StepMemory& memory, const Cost& cost, int process)
     : memory_(memory),
-      schedule_(memory.schedule_),
+      exchanges_(memory.exchanges_),
       standing_(memory.plan_.layout.parameters.size(), 0),
-      accumulated_(schedule_.buckets.size(), 0),
+      accumulated_(exchanges_.buckets.size(), 0),
       order_(memory.index_) {
   now_.weights = cost.parameter_bytes;
   now_.optimizer = cost.optimizer_bytes;
-  const std::vector<Slot> slots = schedule_.slot_map.slots_of(process);
+  const std::vector<Slot> slots = exchanges_.slot_map.slots_of(process);
   const std::vector<char> scattered = scattered_parameters(memory.plan_, slots);
-  for (size_t b = 0; b < schedule_.buckets.size(); ++b) {
+  for (size_t b = 0; b < exchanges_.buckets.size(); ++b) {
     const BucketSizes& bucket = buckets_.emplace_back(memory.sizes_of(b, process, scattered));
     unreduced_.push_back(bucket.own);
     now_.buckets += bucket.updated;  // by the previous step, until they are gathered
   }
   for (const Slot& slot : slots)
-    slots_.push_back({gradient_bytes(memory.plan_, schedule_.options.precision, slot.worker),
+    slots_.push_back({gradient_bytes(memory.plan_, exchanges_.options.precision, slot.worker),
                       memory.captures_.of(slot.worker)});
 }
 
 void StepMemory::Simulation::run() {
   run(order_.begin_gathering());
   // Micro-batches between the first and the last need no more memory than these two.
-  const int64_t micro_batches = std::min<int64_t>(schedule_.options.accumulate_steps, 2);
-  const bool reduces_each = schedule_.reductions_per_step() > 1;
+  const int64_t micro_batches = std::min<int64_t>(exchanges_.options.accumulate_steps, 2);
+  const bool reduces_each = exchanges_.reductions_per_step() > 1;
   for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
     for (size_t s = 0; s < slots_.size(); ++s) {
       const int64_t others = now_.activations;
@@ -122,7 +122,7 @@ void StepMemory::Simulation::run() {
     }
   }
   run(order_.finish_reducing());
-  if (!schedule_.options.shard) run(order_.gather_gradients());
+  if (!exchanges_.options.shard) run(order_.gather_gradients());
   update();
 }
 
@@ -210,7 +210,7 @@ void StepMemory::Simulation::replay(const SlotSizes& slot, const std::vector<Cap
       const int parameter = first_parameter + event.parameter;
       now_.gradients += standing_[parameter] = slot.gradients[parameter];
       record();
-      gradient_came(parameter);
+      gradient_ready(parameter);
       continue;
     }
     if (bytes > 0) record();
@@ -218,13 +218,13 @@ void StepMemory::Simulation::replay(const SlotSizes& slot, const std::vector<Cap
   }
 }
 
-void StepMemory::Simulation::gradient_came(int parameter) {
-  if (!schedule_.options.release_gradients) return;
-  const ExchangeEvents events = order_.gradient_came(parameter);
+void StepMemory::Simulation::gradient_ready(int parameter) {
+  if (!exchanges_.options.release_gradients) return;
+  const ExchangeEvents events = order_.gradient_ready(parameter);
   for (int bucket : memory_.index_.buckets_of[static_cast<size_t>(parameter)])
     accumulate_in(bucket);
   record();
-  if (schedule_.accumulates()) now_.gradients -= std::exchange(standing_[parameter], 0);
+  if (exchanges_.accumulates()) now_.gradients -= std::exchange(standing_[parameter], 0);
   run(events);
 }
 
@@ -262,22 +262,23 @@ void StepMemory::Simulation::update() {
   }
 }
 
-StepMemory::StepMemory(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes)
+StepMemory::StepMemory(const ExchangePlan& exchanges, StepCaptures& captures,
+                       int64_t convolution_workspace_bytes)
     : plan_(captures.plan()),
-      schedule_(schedule),
+      exchanges_(exchanges),
       captures_(captures),
       convolution_workspace_bytes_(convolution_workspace_bytes),
-      index_(index_buckets(plan_.layout, schedule)) {
+      index_(index_buckets(plan_.layout, exchanges)) {
   // As on a process that has several units of each branch.
   std::vector<bool> is_strided;  // by parameter
   for (const ParameterLayout& parameter : plan_.layout.parameters)
     is_strided.push_back(!is_contiguous(parameter, plan_.units_of(parameter).size()));
-  for (const Bucket& bucket : schedule.buckets) {
+  for (const Bucket& bucket : exchanges.buckets) {
     std::vector<int64_t>& strided_of_segment = strided_elements_of_.emplace_back();
     for (const Segment& segment : bucket.segments) {
       int64_t strided = 0;
-      for (const Piece& piece : segment.pieces)
-        if (is_strided[piece.parameter]) strided += piece.elements;
+      for (const Slice& slice : segment.slices)
+        if (is_strided[slice.parameter]) strided += slice.elements;
       strided_of_segment.push_back(strided);
     }
   }
@@ -285,19 +286,19 @@ StepMemory::StepMemory(const Schedule& schedule, StepCaptures& captures, int64_t
 
 StepMemory::BucketSizes StepMemory::sizes_of(size_t index, int process,
                                              const std::vector<char>& scattered) const {
-  const Bucket& bucket = schedule_.buckets[index];
-  const Precision precision = schedule_.options.precision;
+  const Bucket& bucket = exchanges_.buckets[index];
+  const Precision precision = exchanges_.options.precision;
   const int64_t sum_bytes = bytes_of(sum_type(precision));
   const int64_t type_bytes = bytes_of(bucket.type);
-  const BucketElements elements = elements_on(schedule_, static_cast<int>(index), process);
-  const bool is_in_place = updates_in_place(schedule_, static_cast<int>(index), process, scattered);
-  BucketSizes sizes{.own = elements.share * sum_bytes,
+  const BucketElements elements = elements_on(exchanges_, static_cast<int>(index), process);
+  const bool is_in_place = updates_in_place(exchanges_, static_cast<int>(index), process, scattered);
+  BucketSizes sizes{.own = elements.shard * sum_bytes,
                     .is_alone = elements.is_alone,
                     .begins_sum = elements.begins_sum,
                     .keeps_gradients = is_in_place && elements.has_one_summand};
   if (sizes.keeps_gradients) sizes.own = 0;
   for (ExchangeKind kind : kExchangeKinds) {
-    const int64_t wire_bytes = bytes_of(Exchange(schedule_, static_cast<int>(index), kind).type());
+    const int64_t wire_bytes = bytes_of(Exchange(exchanges_, static_cast<int>(index), kind).type());
     sizes.buffers[static_cast<size_t>(kind)] = {.sent = elements.of(kind).sent * wire_bytes,
                                                 .received = elements.of(kind).received * wire_bytes};
   }
@@ -306,10 +307,10 @@ StepMemory::BucketSizes StepMemory::sizes_of(size_t index, int process,
     const int64_t strided = strided_elements_of_[index][s];
     if (strided == 0 || !segment.is_read_by(process)) continue;
     sizes.unpacked += segment.elements * type_bytes;
-    if (segment.is_held_by(process) && !schedule_.accumulates()) sizes.strided += strided * type_bytes;
+    if (segment.is_held_by(process) && !exchanges_.accumulates()) sizes.strided += strided * type_bytes;
   }
-  if (schedule_.accumulates()) sizes.accumulator = elements.held * sum_bytes;
-  if (!schedule_.options.shard && !elements.is_alone) sizes.full_gradient = elements.held * type_bytes;
+  if (exchanges_.accumulates()) sizes.accumulator = elements.held * sum_bytes;
+  if (!exchanges_.options.shard && !elements.is_alone) sizes.full_gradient = elements.held * type_bytes;
   if (!has_master_values(bucket.type, precision) && !is_in_place)
     sizes.updated = elements.updated * sum_bytes;
   return sizes;
@@ -341,7 +342,7 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
 
 MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu) {
   StepCaptures captures(step_shape(experiment.spec, on_gpu), experiment.plan);
-  return StepMemory(experiment.schedule, captures, /*convolution_workspace_bytes=*/0)
+  return StepMemory(experiment.exchanges, captures, /*convolution_workspace_bytes=*/0)
       .maxima(cost_of(experiment, process), process, experiment.spec.train.batch_size_per_worker)
       .peak;
 }
@@ -349,7 +350,7 @@ MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu
 int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t convolution_workspace_bytes) {
   const ExperimentSpec& spec = experiment.spec;
   const SubnetPlan& plan = experiment.plan;
-  const SlotMap& slot_map = experiment.schedule.slot_map;
+  const SlotMap& slot_map = experiment.exchanges.slot_map;
   const Precision precision = spec.train.precision;
   const int64_t sum_bytes = bytes_of(sum_type(precision));
   std::vector<int64_t> values(plan.layout.branches.size() + 2);  // by segment, those of no branch first

@@ -10,7 +10,7 @@
 #include "capture/step_captures.h"
 #include "forecast/accounting.h"
 #include "memory/kinds.h"
-#include "subnet/schedule.h"
+#include "subnet/exchange_plan.h"
 
 namespace sdp {
 
@@ -24,12 +24,12 @@ struct StepMaxima {
 /// fits.
 int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 
-/// Memory of a step on the processes of a schedule. Schedule and captures, which are of the same plan, must
-/// outlive it. `cost` is the cost of the same process (cost_of). `convolution_workspace_bytes`: of the device
-/// (DeviceProfile), which counts as activations; 0 if that is not known.
+/// Memory of a step on the processes of an exchange plan. ExchangePlan and captures, which are of the same
+/// plan, must outlive it. `cost` is the cost of the same process (cost_of). `convolution_workspace_bytes`: of
+/// the device (DeviceProfile), which counts as activations; 0 if that is not known.
 class StepMemory {
  public:
-  StepMemory(const Schedule& schedule, StepCaptures& captures, int64_t convolution_workspace_bytes);
+  StepMemory(const ExchangePlan& exchanges, StepCaptures& captures, int64_t convolution_workspace_bytes);
 
   StepMaxima maxima(const Cost& cost, int process, int64_t batch_size) const;
   /// Largest batch size per worker whose step's peak is at most `memory_bytes`.
@@ -41,7 +41,7 @@ class StepMemory {
   BucketSizes sizes_of(size_t bucket, int process, const std::vector<char>& scattered) const;
 
   const SubnetPlan& plan_;
-  const Schedule& schedule_;
+  const ExchangePlan& exchanges_;
   StepCaptures& captures_;
   const int64_t convolution_workspace_bytes_;
   const BucketIndex index_;

@@ -10,28 +10,28 @@
 namespace sdp {
 namespace {
 
-/// Launches of the update and of the copies around it. Pieces are cut at the boundaries between the holders'
+/// Launches of the update and of the copies around it. Slices are cut at the boundaries between the holders'
 /// shares.
-double update_launches(const SubnetPlan& plan, const Schedule& schedule, int process, bool is_gpu) {
+double update_launches(const SubnetPlan& plan, const ExchangePlan& exchanges, int process, bool is_gpu) {
   // A bucket is packed, sent, summed, divided, updated, packed, sent and unpacked, with one launch each.
   constexpr int64_t kPerBucket = 8;
-  // Where pieces are copied separately, each is copied four times (into its gradient's place, packed,
-  // published, unpacked), and each time one copy and three tensor views are dispatched.
-  constexpr int64_t kPerPiece = 16;
-  // Where other pieces are copied together, a strided one is copied separately into its gradient's place and
+  // Where slices are copied separately, each is copied four times (into its gradient's place, packed,
+  // gathered, unpacked), and each time one copy and three tensor views are dispatched.
+  constexpr int64_t kPerSlice = 16;
+  // Where other slices are copied together, a strided one is copied separately into its gradient's place and
   // when it is unpacked.
-  constexpr int64_t kPerStridedPiece = 2;
-  const auto is_strided = [&](const Piece& piece) {  // where a process holds several units of its parameter
-    return !is_contiguous(plan.layout.parameters[piece.parameter], /*units=*/2);
+  constexpr int64_t kPerStridedSlice = 2;
+  const auto is_strided = [&](const Slice& slice) {  // where a process holds several units of its parameter
+    return !is_contiguous(plan.layout.parameters[slice.parameter], /*units=*/2);
   };
   int64_t launches = 0;
-  for (const Bucket& bucket : schedule.buckets) {
+  for (const Bucket& bucket : exchanges.buckets) {
     launches += kPerBucket;
     for (const Segment& segment : bucket.segments) {
       if (!segment.is_held_by(process)) continue;
-      const std::vector<Piece>& pieces = segment.pieces;
-      launches += is_gpu ? kPerStridedPiece * std::count_if(pieces.begin(), pieces.end(), is_strided)
-                         : kPerPiece * static_cast<int64_t>(pieces.size() + segment.holders.size());
+      const std::vector<Slice>& slices = segment.slices;
+      launches += is_gpu ? kPerStridedSlice * std::count_if(slices.begin(), slices.end(), is_strided)
+                         : kPerSlice * static_cast<int64_t>(slices.size() + segment.holders.size());
     }
   }
   return static_cast<double>(launches);
@@ -82,24 +82,26 @@ ComputeTime ComputeTimes::of(int worker, int64_t samples) {
   return time;
 }
 
-StepSeconds ComputeTimes::step(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size) {
+StepSeconds ComputeTimes::step(const ExchangePlan& exchanges, const Cost& cost, int process,
+                               int64_t batch_size) {
   StepSeconds step;
-  const auto repeats = static_cast<double>(schedule.options.accumulate_steps);
-  const std::vector<Slot> slots = schedule.slot_map.slots_of(process);
+  const auto repeats = static_cast<double>(exchanges.options.accumulate_steps);
+  const std::vector<Slot> slots = exchanges.slot_map.slots_of(process);
   for (size_t s = 0; s < slots.size(); ++s) {
     const ComputeTime once = of(slots[s].worker, batch_size);
     step.compute += {.forward_s = repeats * once.forward_s, .backward_s = repeats * once.backward_s};
     if (s == 0) step.alongside.forward_s = once.forward_s;
-    if (s + 1 == slots.size() && schedule.options.release_gradients)
-      step.alongside.backward_s = static_cast<double>(schedule.reductions_per_step()) * once.backward_s;
+    if (s + 1 == slots.size() && exchanges.options.release_gradients)
+      step.alongside.backward_s = static_cast<double>(exchanges.reductions_per_step()) * once.backward_s;
   }
-  step.update_s = static_cast<double>(updated_and_copied_bytes(schedule, cost)) / device_.memory_bytes_per_s +
-                  update_launches(captures_.plan(), schedule, process, device_.is_gpu) * device_.launch_s;
+  step.update_s =
+      static_cast<double>(updated_and_copied_bytes(exchanges, cost)) / device_.memory_bytes_per_s +
+      update_launches(captures_.plan(), exchanges, process, device_.is_gpu) * device_.launch_s;
   return step;
 }
 
-int64_t updated_and_copied_bytes(const Schedule& schedule, const Cost& cost) {
-  const int64_t micro_batches = schedule.options.accumulate_steps * schedule.slot_map.slots_per_process();
+int64_t updated_and_copied_bytes(const ExchangePlan& exchanges, const Cost& cost) {
+  const int64_t micro_batches = exchanges.options.accumulate_steps * exchanges.slot_map.slots_per_process();
   const int64_t updated = 2 * cost.optimizer_bytes + 2 * cost.averaged_gradient_bytes;
   const int64_t copied = 4 * cost.reduce_bytes_per_step + 5 * cost.gather_bytes_per_step +
                          8 * cost.averaged_gradient_bytes - cost.spared_bytes;

@@ -24,8 +24,8 @@
 #include "capture/step_captures.h"
 #include "forecast/accounting.h"
 #include "forecast/device_profile.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/nodes.h"
-#include "subnet/schedule.h"
 
 namespace sdp {
 
@@ -92,7 +92,7 @@ class ComputeTimes {
   /// Of a worker's micro-batch.
   ComputeTime of(int worker, int64_t samples);
   /// Of a process, whose cost is `cost` (cost_of); the times of the exchange are left at 0.
-  StepSeconds step(const Schedule& schedule, const Cost& cost, int process, int64_t batch_size);
+  StepSeconds step(const ExchangePlan& exchanges, const Cost& cost, int process, int64_t batch_size);
 
  private:
   StepCaptures& captures_;
@@ -113,7 +113,7 @@ class ComputeTimes {
 ///
 /// With several micro-batches, each of them is added to buffers that hold all gradients (three times their
 /// bytes).
-int64_t updated_and_copied_bytes(const Schedule& schedule, const Cost& cost);
+int64_t updated_and_copied_bytes(const ExchangePlan& exchanges, const Cost& cost);
 
 /// Seconds of NCCL's collectives, which other implementations of data parallelism, ZeRO and FSDP use: until
 /// every process has sent `bytes_sent_by_each` in `passes` reduce-scatters and all-gathers (an all-reduce is

@@ -115,8 +115,8 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
   prepare_device(device);
   use_own_cores();
   const std::unique_ptr<Communicator> comm =
-      fake_communicator(process, experiment.schedule.slot_map.processes, device);
-  Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
+      fake_communicator(process, experiment.exchanges.slot_map.processes, device);
+  Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, *comm);
   engine.set_values(
       [&](int parameter) { return random_values(experiment.plan.layout.parameters[parameter], device); });
   TrainStep train_step(experiment, engine, *comm);
@@ -171,7 +171,7 @@ std::string describe_measurement(const Experiment& experiment, const StepMeasure
   std::string text = fmt::format(
       "{}: process {} of {} without the others, median of {} steps on {}: measured {}, predicted {} ({:.2f} "
       "of measured)\n",
-      experiment.plan.layout.name, measured.process, experiment.schedule.slot_map.processes, measured.steps,
+      experiment.plan.layout.name, measured.process, experiment.exchanges.slot_map.processes, measured.steps,
       measured.device, format_milliseconds(measured.step_ms), format_milliseconds(planned.step_ms),
       planned.step_ms / measured.step_ms);
   TextTable table({"tensors at the peak", "predicted", "measured", "predicted/measured"});

@@ -27,8 +27,8 @@ struct StepMeasurement : StepFigures {
   int64_t steps = 0;  ///< measured steps, after one warm-up step
 };
 
-/// Runs steps of process `process` of the experiment's schedule on random samples with random values, for at
-/// least a second. Counts this process's allocations from then on.
+/// Runs steps of process `process` of the experiment's exchange plan on random samples with random values,
+/// for at least a second. Counts this process's allocations from then on.
 StepMeasurement measure_step(const Experiment& experiment, int process, c10::Device device);
 
 /// Rates of this machine's device in the precision, with this process's threads: of a large matrix product

@@ -29,9 +29,9 @@ at::Tensor in_storage_order(const at::Tensor& tensor) {
 
 /// View of the hidden range [begin, end) of a tensor in storage order that holds `hidden` hidden units. Its
 /// sliced dimension is split in two, [.., blocks, (end - begin) * elements_per_hidden, ..], which is the
-/// order of a piece's elements.
-at::Tensor slice_view(const at::Tensor& tensor, const SliceRule& rule, int64_t hidden, int64_t begin,
-                      int64_t end) {
+/// order of a slice's elements.
+at::Tensor view_of_hidden(const at::Tensor& tensor, const SliceRule& rule, int64_t hidden, int64_t begin,
+                          int64_t end) {
   const std::vector<int64_t> order = storage_order(static_cast<size_t>(tensor.dim()));
   const int64_t dim = std::find(order.begin(), order.end(), rule.dim) - order.begin();
   const int64_t each = rule.elements_per_hidden;
@@ -76,7 +76,7 @@ at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed) {
   throw std::logic_error("unknown initializer");
 }
 
-std::vector<at::Tensor> piece_views(const at::Tensor& tensor, const std::optional<SliceRule>& rule,
+std::vector<at::Tensor> slice_views(const at::Tensor& tensor, const std::optional<SliceRule>& rule,
                                     const SubnetPlan& plan, const std::vector<int>& units) {
   const at::Tensor stored = in_storage_order(tensor);
   if (!is_sliced(rule, plan, units)) return {stored};
@@ -85,17 +85,17 @@ std::vector<at::Tensor> piece_views(const at::Tensor& tensor, const std::optiona
   int64_t begin = 0;
   for (int unit : units) {
     const int64_t width = plan.units[unit].end - plan.units[unit].begin;
-    views.push_back(slice_view(stored, *rule, hidden, begin, begin + width));
+    views.push_back(view_of_hidden(stored, *rule, hidden, begin, begin + width));
     begin += width;
   }
   return views;
 }
 
-at::Tensor piece_view(const at::Tensor& tensor, const std::optional<SliceRule>& rule, const SubnetPlan& plan,
+at::Tensor slice_view(const at::Tensor& tensor, const std::optional<SliceRule>& rule, const SubnetPlan& plan,
                       const std::vector<int>& units, int unit) {
   const auto found = std::find(units.begin(), units.end(), unit);
   if (found == units.end()) throw std::logic_error("the tensor does not hold this unit");
-  return piece_views(tensor, rule, plan, units).at(static_cast<size_t>(found - units.begin()));
+  return slice_views(tensor, rule, plan, units).at(static_cast<size_t>(found - units.begin()));
 }
 
 std::vector<int64_t> shape_of_units(const std::vector<int64_t>& full, const std::optional<SliceRule>& rule,

@@ -21,18 +21,18 @@ bool has_a_process_each(const SlotMap& slot_map) {
 
 /// The costs of the workers with one process per worker and no replicas.
 std::vector<Cost> costs_of_workers(const Experiment& experiment, const std::vector<Cost>& per_process) {
-  if (has_a_process_each(experiment.schedule.slot_map)) return per_process;
+  if (has_a_process_each(experiment.exchanges.slot_map)) return per_process;
   const int workers = experiment.plan.workers;
   Experiment alone = experiment;
-  alone.schedule =
-      make_schedule(experiment.plan, make_slot_map(workers, 1, workers), experiment.schedule.options);
+  alone.exchanges =
+      make_exchange_plan(experiment.plan, make_slot_map(workers, 1, workers), experiment.exchanges.options);
   return costs_of(alone);
 }
 
 /// Plain data parallelism with the same engine.
-Schedule dense_schedule(const SubnetPlan& dense, const SlotMap& slot_map, ScheduleOptions options) {
+ExchangePlan dense_exchange_plan(const SubnetPlan& dense, const SlotMap& slot_map, ExchangeOptions options) {
   options.shard = false;
-  return make_schedule(dense, slot_map, options);
+  return make_exchange_plan(dense, slot_map, options);
 }
 
 SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
@@ -73,20 +73,20 @@ BalanceFigures balance_figures(const std::vector<Cost>& costs) {
 }
 
 /// Bytes of the gradients that data parallelism reduces.
-int64_t gradient_bytes(const Schedule& dense) {
+int64_t gradient_bytes(const ExchangePlan& dense) {
   int64_t bytes = 0;
   for (int b = 0; b < static_cast<int>(dense.buckets.size()); ++b)
     bytes += elements_on(dense, b, 0).held * bytes_of(dense.buckets[b].type);
   return bytes;
 }
 
-NodeFigures node_figures(const Experiment& experiment, const Schedule& ddp) {
+NodeFigures node_figures(const Experiment& experiment, const ExchangePlan& ddp) {
   const NodeMap& nodes = experiment.nodes;
   return {.placement = nodes.placement,
           .nodes = nodes.nodes(),
           .processes_per_node = nodes.processes_per_node,
-          .units_in_one_node = units_in_one_node(experiment.plan, experiment.schedule.slot_map, nodes),
-          .sdp = node_traffic(experiment.schedule, nodes),
+          .units_in_one_node = units_in_one_node(experiment.plan, experiment.exchanges.slot_map, nodes),
+          .sdp = node_traffic(experiment.exchanges, nodes),
           .ddp = node_traffic(ddp, nodes),
           .ddp_ring = ring_traffic(gradient_bytes(ddp), nodes)};
 }
@@ -112,32 +112,32 @@ std::vector<ProcessFigures> process_figures(const std::vector<Cost>& costs, cons
 PlanFigures figures_of(const Experiment& experiment) {
   const std::vector<Cost> costs = costs_of(experiment);
   const SubnetPlan& plan = experiment.plan;
-  const Schedule& schedule = experiment.schedule;
+  const ExchangePlan& exchanges = experiment.exchanges;
   PlanFigures figures;
   static_cast<PlanIdentity&>(figures) = identity_of(plan);
   figures.hash = hash_of(figures);
   figures.spectrum = spectrum_figures(plan);
   figures.flops_share = flops_share(plan);
-  figures.replicas = schedule.slot_map.replicas;
-  figures.processes = schedule.slot_map.processes;
+  figures.replicas = exchanges.slot_map.replicas;
+  figures.processes = exchanges.slot_map.processes;
   const std::vector<Cost> of_workers = costs_of_workers(experiment, costs);
   figures.balance = balance_figures(of_workers);
   const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
   StepCaptures captures(step_shape(experiment.spec, /*on_gpu=*/false), plan);
   const SlotMap one_each = make_slot_map(plan.workers, 1, plan.workers);
   figures.per_worker = process_figures(of_workers, one_each, captures, batch_size);
-  figures.per_process = process_figures(costs, schedule.slot_map, captures, batch_size);
-  const std::vector<int64_t> sent_between = sent_between_nodes(schedule, experiment.nodes);
+  figures.per_process = process_figures(costs, exchanges.slot_map, captures, batch_size);
+  const std::vector<int64_t> sent_between = sent_between_nodes(exchanges, experiment.nodes);
   for (size_t process = 0; process < costs.size(); ++process) {
     figures.per_process[process].node = experiment.nodes.node_of[process];
     figures.per_process[process].bytes_sent_between_nodes_per_step = sent_between[process];
   }
   const SubnetPlan dense = dense_plan(plan, plan.construction);
-  const Schedule of_workers_dense = dense_schedule(dense, one_each, schedule.options);
+  const ExchangePlan of_workers_dense = dense_exchange_plan(dense, one_each, exchanges.options);
   StepCaptures dense_captures(step_shape(experiment.spec, /*on_gpu=*/false), dense);
   figures.dense = {cost_of(dense, of_workers_dense, experiment.spec.optimizer, 0),
                    activation_bytes(dense_captures, one_each, 0, batch_size)};
-  const Schedule ddp = dense_schedule(dense, schedule.slot_map, schedule.options);
+  const ExchangePlan ddp = dense_exchange_plan(dense, exchanges.slot_map, exchanges.options);
   figures.nodes = node_figures(experiment, ddp);
   figures.dense.bytes_sent_between_nodes_per_step = figures.nodes.ddp.largest_between;
   if (plan.construction == Construction::kBlock)
@@ -157,7 +157,7 @@ PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device
     of_process.peak_bytes = figures.forecast->per_process[process];
     of_process.evaluation_peak_bytes = of_process.parameter_bytes + of_process.optimizer_bytes + evaluation;
   }
-  if (has_a_process_each(experiment.schedule.slot_map)) figures.per_worker = figures.per_process;
+  if (has_a_process_each(experiment.exchanges.slot_map)) figures.per_worker = figures.per_process;
   return figures;
 }
 

@@ -100,7 +100,7 @@ struct PlanFigures : PlanIdentity {
   int replicas = 1;
   int processes = 0;
   std::vector<ProcessFigures> per_worker;   ///< with one process per worker and no replicas
-  std::vector<ProcessFigures> per_process;  ///< with the experiment's schedule
+  std::vector<ProcessFigures> per_process;  ///< with the experiment's exchange plan
   ProcessFigures dense;                     ///< data parallelism of the full model on n processes
   NodeFigures nodes;
   std::vector<WorkerDepth> depth;  ///< by worker, in block construction; empty in neuron construction

@@ -14,7 +14,7 @@
 
 namespace sdp {
 
-/// The smallest piece that is assigned: hidden range [begin, end) of a branch.
+/// What is assigned: hidden range [begin, end) of a branch.
 struct Unit {
   int branch = 0;
   int64_t begin = 0;

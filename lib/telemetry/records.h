@@ -37,21 +37,21 @@ struct ExchangeRecord {
   int64_t reduce_bytes = 0;  ///< gradients sent to other processes
   /// Updated parameters sent by the all-gather; 0 without optimizer.shard, where reduce_bytes includes
   /// everything.
-  int64_t publish_bytes = 0;
+  int64_t gather_bytes = 0;
   double reduce_ms = 0;  ///< an exchange of gradients was in flight
-  double publish_ms = 0;
+  double gather_ms = 0;
   double reduce_wait_ms = 0;  ///< waiting for an exchange of gradients, with nothing else to do
-  double publish_wait_ms = 0;
+  double gather_wait_ms = 0;
   double busy_ms = 0;  ///< step time without waiting for exchanges and data
 
   template <class Visitor>
   static constexpr void fields(Visitor& field) {
     field("reduce_bytes", &ExchangeRecord::reduce_bytes);
-    field("publish_bytes", &ExchangeRecord::publish_bytes);
+    field("publish_bytes", &ExchangeRecord::gather_bytes);
     field("reduce_ms", &ExchangeRecord::reduce_ms);
-    field("publish_ms", &ExchangeRecord::publish_ms);
+    field("publish_ms", &ExchangeRecord::gather_ms);
     field("reduce_wait_ms", &ExchangeRecord::reduce_wait_ms);
-    field("publish_wait_ms", &ExchangeRecord::publish_wait_ms);
+    field("publish_wait_ms", &ExchangeRecord::gather_wait_ms);
     field("busy_ms", &ExchangeRecord::busy_ms);
   }
   bool operator==(const ExchangeRecord&) const = default;
@@ -156,7 +156,7 @@ struct TrainRecord {
   /// How long a step waited for exchanges: mean over the processes.
   double exchange_wait_ms() const {
     return mean_of(exchange, &ExchangeRecord::reduce_wait_ms) +
-           mean_of(exchange, &ExchangeRecord::publish_wait_ms);
+           mean_of(exchange, &ExchangeRecord::gather_wait_ms);
   }
 
   template <class Visitor>

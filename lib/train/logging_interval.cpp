@@ -46,7 +46,7 @@ void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processe
       [](const ProcessReport& a, const ProcessReport& b) { return a.exchange.busy_ms < b.exchange.busy_ms; });
   record.slowest_rank = slowest - processes.begin();
   const ExchangeRecord& of_rank_0 = processes.front().exchange;
-  record.bytes_sent = of_rank_0.reduce_bytes + of_rank_0.publish_bytes;
+  record.bytes_sent = of_rank_0.reduce_bytes + of_rank_0.gather_bytes;
 }
 
 }  // namespace
@@ -151,11 +151,11 @@ ProcessReport LoggingInterval::report() const {
                          .peak_process_memory_bytes = peak_process_memory_bytes(device_),
                          .peak_tensor_memory_bytes = memory.total()},
           .exchange = {.reduce_bytes = bytes_per_step(reduce.bytes_sent),
-                       .publish_bytes = bytes_per_step(gather.bytes_sent),
+                       .gather_bytes = bytes_per_step(gather.bytes_sent),
                        .reduce_ms = reduce.in_flight_ms / steps,
-                       .publish_ms = gather.in_flight_ms / steps,
+                       .gather_ms = gather.in_flight_ms / steps,
                        .reduce_wait_ms = reduce.waited_ms / steps,
-                       .publish_wait_ms = gather.waited_ms / steps,
+                       .gather_wait_ms = gather.waited_ms / steps,
                        .busy_ms = (ms - data_wait_ms - reduce.waited_ms - gather.waited_ms) / steps},
           .times = {.forward_ms = (times.forward_ms - times_.forward_ms) / steps,
                     .backward_ms = (times.backward_ms - times_.backward_ms) / steps,
@@ -192,7 +192,7 @@ LoggingInterval::Summary LoggingInterval::summarize(Communicator& comm, int64_t 
   TrainRecord& record = summary.record;
   record.step = done;
   record.epoch = run_steps_.epochs_after(done);
-  record.lr = learning_rate(spec_.schedule, spec_.optimizer.lr(), run_steps_.length, done - 1);
+  record.lr = learning_rate(spec_.exchanges, spec_.optimizer.lr(), run_steps_.length, done - 1);
   if (gradient_norm_.defined()) record.gradient_norm = gradient_norm_.item<double>();
   record.samples_per_s = static_cast<double>(steps_ * run_steps_.samples_per_step) / s;
   record.flops_per_s = record.samples_per_s * flops_per_sample_;

@@ -259,7 +259,7 @@ PreparedRun prepare_run(const Experiment& experiment, Communicator& comm, const 
   run.train_source = source_of(*run.data.train);
   run.test_source = source_of(*run.data.test);
   run.peak_flops_per_s = peak_flops_per_s(spec, comm);
-  run.engine = std::make_unique<Engine>(experiment.plan, experiment.schedule, spec.optimizer, comm);
+  run.engine = std::make_unique<Engine>(experiment.plan, experiment.exchanges, spec.optimizer, comm);
   start(run, resume);
   if (run.has_steps()) run.loader = run.train_source->training(batches_of(run));
   if (comm.rank() == 0) log_start(run);

@@ -164,7 +164,7 @@ std::string describe_end(const EvalRecord& last, const EvalRecord& best, const R
 
 std::string describe_start(const Experiment& experiment, const std::string& device) {
   const SubnetPlan& plan = experiment.plan;
-  const SlotMap& slot_map = experiment.schedule.slot_map;
+  const SlotMap& slot_map = experiment.exchanges.slot_map;
   const NodeMap& nodes = experiment.nodes;
   const std::string on_nodes = nodes.nodes() == 1
                                    ? ""
@@ -222,7 +222,7 @@ std::optional<std::string> slow_data_warning(double step_ms, double wait_ms, con
 
 NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& steps, int64_t step,
                                  const NonfiniteStep& found, bool skipped) {
-  const SlotMap& slot_map = experiment.schedule.slot_map;
+  const SlotMap& slot_map = experiment.exchanges.slot_map;
   const int64_t slots_per_process = slot_map.slots_per_process();
   std::vector<size_t> slots = found.slots;
   if (slots.empty()) {  // only the averaged gradient is not finite: the worker is unknown

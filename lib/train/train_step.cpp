@@ -61,9 +61,9 @@ TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator&
     models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan,
                                       store.slots()[static_cast<size_t>(s)].worker, store.slot(s)));
     if (!skips_nonfinite_) continue;
-    for (const BufferPiece& piece : store.buffer_pieces(s)) {
-      statistics_.push_back(piece.values);
-      statistics_before_.push_back(at::empty_like(piece.values));
+    for (const BufferSlice& slice : store.buffer_slices(s)) {
+      statistics_.push_back(slice.values);
+      statistics_before_.push_back(at::empty_like(slice.values));
     }
   }
   if (experiment.spec.train.cuda_graph && comm.size() == 1)  // not in a measurement of one of many

@@ -248,11 +248,11 @@ bool Trainer::evaluate(int64_t done) try {
   const auto on_skipped = [this](const std::string& message) { console_.report_skipped(message); };
   const std::filesystem::path checkpoint =
       saved_step_ == done ? CheckpointStore(folder_.dir).folder(done) : std::filesystem::path();
-  LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
+  LiveFullModel full_model(experiment_.plan, experiment_.exchanges, engine_, comm_);
   EvaluatedModels models{.full = full_model};
   if (engine_.has_average())
     models.make_average = [this] {
-      return std::make_unique<LiveFullModel>(experiment_.plan, experiment_.schedule, engine_, comm_,
+      return std::make_unique<LiveFullModel>(experiment_.plan, experiment_.exchanges, engine_, comm_,
                                              ModelValues::kAverage);
     };
   if (final) add_subnetworks(models);

@@ -62,9 +62,9 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
   run_thread_ranks(
       2,
       [&](Communicator& comm) {
-        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
         engine.initialize(3);
-        LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
+        LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
         const DeviceDataset source(data, spec.data, spec.train.precision, comm.device());
         ProgressLine line(-1);
         const auto on_skipped = [](const std::string& message) {
@@ -98,9 +98,9 @@ TEST_CASE("the assembled model has the values that were drawn, whichever process
       spec.train.precision = precision;
       const Experiment experiment = make_experiment(spec, 4);
       const auto check_values = [&](Communicator& comm) {
-        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
         engine.initialize(kSeed);
-        LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
+        LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
         full.fetch_shared();
         for (int branch = 0; branch < static_cast<int>(experiment.plan.layout.branches.size()); ++branch)
           full.fetch_branch(branch);

@@ -37,9 +37,9 @@ Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const SlotMap& sl
   spec.subnetwork.coverage.text = std::to_string(plan.owners_per_unit) + "/" + std::to_string(plan.workers);
   spec.subnetwork.construction = plan.construction;
   spec.subnetwork.masking = plan.masking;
-  Schedule schedule = make_schedule(plan, slot_map, schedule_options(spec, plan.layout));
-  NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes_per_node);
-  return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
+  ExchangePlan exchanges = make_exchange_plan(plan, slot_map, exchange_options(spec, plan.layout));
+  NodeMap nodes = place_on_nodes(exchanges, NodePlacement::kInOrder, processes_per_node);
+  return {spec, std::move(plan), std::move(exchanges), std::move(nodes)};
 }
 
 /// One process per worker.
@@ -269,7 +269,7 @@ TEST_CASE("a link's latency is waited for once per message and bucket") {
     const auto added_s = [&](const StepForecast& a, const StepForecast& b) {
       return (a.exchange_ms - b.exchange_ms) / 1e3;
     };
-    const auto buckets = static_cast<double>(c.schedule.buckets.size());
+    const auto buckets = static_cast<double>(c.exchanges.buckets.size());
     CHECK(added_s(with.plan, without.plan) == Approx(2 * buckets * kLatencyS));
     // A ring of four processes: a reduce-scatter and an all-gather of three steps each.
     const auto added_to = [&](const char* name) {

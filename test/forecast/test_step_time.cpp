@@ -91,17 +91,18 @@ TEST_CASE("workers of a process run one after another, and so do micro-batches")
   const DeviceProfile device = made_up(1e6, 1e6, 1e-3);
   StepCaptures captures(step_shape(spec, /*on_gpu=*/false), plan);
   ComputeTimes times(captures, device);
-  const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 2), schedule_options(spec, plan.layout));
+  const ExchangePlan exchanges =
+      make_exchange_plan(plan, make_slot_map(4, 1, 2), exchange_options(spec, plan.layout));
   for (int process : {0, 1}) {
-    const Cost cost = cost_of(plan, schedule, spec.optimizer, process);
-    const StepSeconds step = times.step(schedule, cost, process, 8);
+    const Cost cost = cost_of(plan, exchanges, spec.optimizer, process);
+    const StepSeconds step = times.step(exchanges, cost, process, 8);
     const ComputeTime first = times.of(2 * process, 8);
     const ComputeTime second = times.of(2 * process + 1, 8);
     CHECK(step.compute.forward_s == Approx(3 * (first.forward_s + second.forward_s)));
     CHECK(step.compute.backward_s == Approx(3 * (first.backward_s + second.backward_s)));
     CHECK(step.alongside.forward_s == Approx(first.forward_s));
     CHECK(step.alongside.backward_s == Approx(second.backward_s));
-    CHECK(step.update_s > static_cast<double>(updated_and_copied_bytes(schedule, cost)) / 1e6);
+    CHECK(step.update_s > static_cast<double>(updated_and_copied_bytes(exchanges, cost)) / 1e6);
   }
 }
 

@@ -20,10 +20,10 @@ Experiment experiment_on(int64_t processes) {
   spec.model = test::mlp_spec();
   spec.train.batch_size_per_worker = spec.eval.batch_size.emplace(8);
   SubnetPlan plan = test::plan_of(4, 2, 1);
-  Schedule schedule =
-      make_schedule(plan, make_slot_map(4, 1, processes), schedule_options(spec, plan.layout));
-  NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes / 2);
-  return {spec, std::move(plan), std::move(schedule), std::move(nodes)};
+  ExchangePlan exchanges =
+      make_exchange_plan(plan, make_slot_map(4, 1, processes), exchange_options(spec, plan.layout));
+  NodeMap nodes = place_on_nodes(exchanges, NodePlacement::kInOrder, processes / 2);
+  return {spec, std::move(plan), std::move(exchanges), std::move(nodes)};
 }
 
 TEST_CASE("plan.json of a plan without a forecast") {

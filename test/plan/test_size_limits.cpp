@@ -61,12 +61,13 @@ Figures figures_of(const std::string& model, const std::vector<std::string>& ove
     check_step_size(layout, check_model_size(layout, spec), spec);
     const int64_t processes = subnetwork.workers * subnetwork.replicas;
     SubnetPlan plan = make_plan(layout, subnetwork, 0);
-    Schedule schedule = make_schedule(plan, make_slot_map(subnetwork.workers, subnetwork.replicas, processes),
-                                      schedule_options(spec, plan.layout));
-    NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, processes);
+    ExchangePlan exchanges =
+        make_exchange_plan(plan, make_slot_map(subnetwork.workers, subnetwork.replicas, processes),
+                           exchange_options(spec, plan.layout));
+    NodeMap nodes = place_on_nodes(exchanges, NodePlacement::kInOrder, processes);
     const DeviceProfile device = device_profile("h100", spec.train.precision);
     const PlanFigures plan_figures =
-        figures_of({spec, std::move(plan), std::move(schedule), std::move(nodes)}, device);
+        figures_of({spec, std::move(plan), std::move(exchanges), std::move(nodes)}, device);
     Figures figures{.error = "", .plan = json_of(plan_figures)};
     return figures;
   } catch (const UsageError& error) {

@@ -39,7 +39,7 @@ TEST_CASE("records are lines of JSON: values of processes are lists by rank, uns
           "[metrics]") {
   const TrainRecord train = {.step = 3,
                              .loss = 2,
-                             .exchange = {{{.reduce_bytes = 1, .reduce_wait_ms = 0, .publish_wait_ms = 1},
+                             .exchange = {{{.reduce_bytes = 1, .reduce_wait_ms = 0, .gather_wait_ms = 1},
                                            {.reduce_bytes = 2, .reduce_wait_ms = 0.25}}},
                              .times = {{{.forward_ms = 4}, {.forward_ms = 5}}},
                              .memory = {{{{.weights = 20}}, {{.weights = 21}}}}};

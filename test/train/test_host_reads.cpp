@@ -44,7 +44,7 @@ TEST_CASE("the host waits for no result of a step, and for one where steps may b
         spec.optimizer.clip_norm = 1;
         const Experiment experiment = make_experiment(spec, 2);
         const std::unique_ptr<Communicator> comm = fake_communicator(0, 2, at::kMeta);
-        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, *comm);
         const std::unique_ptr<Model> network = make_subnetwork(
             spec.model, experiment.plan, engine.store().slots()[0].worker, engine.store().slot(0));
         engine.await_values(-1);

@@ -71,7 +71,7 @@ ExperimentSpec spec_of(const Division& division, std::string_view model) {
   return spec;
 }
 
-/// The element of the full tensor that element `index` of the unit's piece is, by their order in memory: that
+/// The element of the full tensor that element `index` of the unit's slice is, by their order in memory: that
 /// of a convolution's weight is [out, k, k, in].
 int64_t element_of(const SubnetPlan& plan, std::vector<int64_t> shape, const std::optional<SliceRule>& rule,
                    int unit, int64_t index) {
@@ -111,10 +111,10 @@ void fill(const at::Tensor& flat, const std::function<double(int64_t)>& value) {
 }
 
 void for_each_buffer(const SubnetPlan& plan, Engine& engine,
-                     const std::function<void(const Slot&, const BufferPiece&, const BufferLayout&)>& visit) {
+                     const std::function<void(const Slot&, const BufferSlice&, const BufferLayout&)>& visit) {
   for (size_t s = 0; s < engine.store().slots().size(); ++s)
-    for (const BufferPiece& piece : engine.store().buffer_pieces(static_cast<int>(s)))
-      visit(engine.store().slots()[s], piece, plan.layout.buffers[static_cast<size_t>(piece.buffer)]);
+    for (const BufferSlice& slice : engine.store().buffer_slices(static_cast<int>(s)))
+      visit(engine.store().slots()[s], slice, plan.layout.buffers[static_cast<size_t>(slice.buffer)]);
 }
 
 /// What the ranks count together.
@@ -130,7 +130,7 @@ void save(const Experiment& experiment, const std::filesystem::path& run, Commun
           Counts& counts) {
   const at::NoGradGuard no_grad;
   const SubnetPlan& plan = experiment.plan;
-  Engine engine(plan, experiment.schedule, experiment.spec.optimizer, comm);
+  Engine engine(plan, experiment.exchanges, experiment.spec.optimizer, comm);
   engine.load_state([&](const StateRange& range) {
     const ParameterLayout& parameter = plan.layout.parameters[static_cast<size_t>(range.parameter)];
     fill(range.values, [&](int64_t i) {
@@ -138,9 +138,9 @@ void save(const Experiment& experiment, const std::filesystem::path& run, Commun
                       element_of(plan, parameter.shape, parameter.slice, range.unit, range.begin + i));
     });
   });
-  for_each_buffer(plan, engine, [&](const Slot& slot, const BufferPiece& piece, const BufferLayout& buffer) {
-    fill(piece.values, [&](int64_t i) {
-      return statistic_of(slot, piece.buffer, element_of(plan, buffer.shape, buffer.slice, piece.unit, i));
+  for_each_buffer(plan, engine, [&](const Slot& slot, const BufferSlice& slice, const BufferLayout& buffer) {
+    fill(slice.values, [&](int64_t i) {
+      return statistic_of(slot, slice.buffer, element_of(plan, buffer.shape, buffer.slice, slice.unit, i));
     });
   });
   for (const StateRange& range : engine.owned_state()) {
@@ -183,7 +183,7 @@ void restore_and_compare(const Experiment& saved, const Experiment& now, const s
                          Communicator& comm, Counts& counts) {
   const at::NoGradGuard no_grad;
   const SubnetPlan& plan = now.plan;
-  Engine engine(plan, now.schedule, now.spec.optimizer, comm);
+  Engine engine(plan, now.exchanges, now.spec.optimizer, comm);
   const CheckpointReader reader(run, std::nullopt, /*verify_hashes=*/true);
   restore(reader, saved, now, engine);
   expect(engine.step_count() == 7, "updates");
@@ -204,11 +204,11 @@ void restore_and_compare(const Experiment& saved, const Experiment& now, const s
     counts.read += range.values.zero_().numel();
   });
   const auto means = mean_statistics(saved.plan, saved.spec.subnetwork.replicas);
-  for_each_buffer(plan, engine, [&](const Slot&, const BufferPiece& piece, const BufferLayout& buffer) {
-    const at::Tensor values = piece.values.to(at::kCPU, at::kDouble).reshape({-1});
+  for_each_buffer(plan, engine, [&](const Slot&, const BufferSlice& slice, const BufferLayout& buffer) {
+    const at::Tensor values = slice.values.to(at::kCPU, at::kDouble).reshape({-1});
     for (int64_t i = 0; i < values.numel(); ++i) {
       const double mean =
-          means.at({piece.buffer, element_of(plan, buffer.shape, buffer.slice, piece.unit, i)});
+          means.at({slice.buffer, element_of(plan, buffer.shape, buffer.slice, slice.unit, i)});
       expect(std::abs(values[i].item<double>() - mean) <= 1e-5 * std::abs(mean), buffer.name);
     }
   });
@@ -260,12 +260,12 @@ TEST_CASE("restoring takes no more memory than a process then holds, one range a
         [&](Communicator& comm) {
           count_allocations(test_device());
           int64_t range = 0, statistics = 0;
-          for (const Bucket& bucket : now.schedule.buckets)
+          for (const Bucket& bucket : now.exchanges.buckets)
             for (const Segment& segment : bucket.segments)
               range = std::max(range, segment.elements * bytes_of(bucket.type));
           for (const BufferLayout& buffer : now.plan.layout.buffers)
             statistics += 4 * buffer.elements();
-          Engine engine(now.plan, now.schedule, now.spec.optimizer, comm);
+          Engine engine(now.plan, now.exchanges, now.spec.optimizer, comm);
           reset_peak();
           const int64_t held = allocated_now().total();
           restore(CheckpointReader(run.path(), std::nullopt, /*verify_hashes=*/true), saved, now, engine);

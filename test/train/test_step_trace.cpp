@@ -35,7 +35,7 @@ TEST_CASE("the trace names every worker's samples, in the order of its micro-bat
     const TempFolder folder;
     const RunFolder run{folder.path()};
     run_thread_ranks(static_cast<int>(shape.processes), [&](Communicator& comm) {
-      const std::vector<Slot> slots = experiment.schedule.slot_map.slots_of(comm.rank());
+      const std::vector<Slot> slots = experiment.exchanges.slot_map.slots_of(comm.rank());
       std::vector<int64_t> samples;
       for (int64_t micro_batch = 0; micro_batch < shape.micro_batches; ++micro_batch)
         for (const Slot& slot : slots)

@@ -9,7 +9,7 @@
 #include "spec/field.h"
 #include "spec/visit.h"
 #include "subnet/element_type.h"
-#include "subnet/schedule.h"
+#include "subnet/exchange_plan.h"
 
 namespace sdp {
 

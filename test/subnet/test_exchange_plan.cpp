@@ -7,15 +7,15 @@
 #include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/assignment_starts.h"
-#include "subnet/schedule.h"
+#include "subnet/exchange_plan.h"
 
 namespace sdp {
 namespace {
 
 using test::plan_of;
 
-ScheduleOptions small_buckets(Precision precision) {
-  ScheduleOptions options;
+ExchangeOptions small_buckets(Precision precision) {
+  ExchangeOptions options;
   options.precision = precision;
   options.bucket_bytes = 5000;
   options.decay_norms_and_biases = false;
@@ -68,17 +68,18 @@ TEST_CASE("a parameter outside of branches is read after the branch that precede
 TEST_CASE("a bucket's parameters, those that it contains first, and the branch that reads it first") {
   for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
     const SubnetPlan plan = plan_of(4, 2, 1, construction);
-    const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 2), small_buckets(Precision::kFp32));
-    REQUIRE(schedule.buckets.size() > 3);
-    const BucketIndex index = index_buckets(plan.layout, schedule);
+    const ExchangePlan exchanges =
+        make_exchange_plan(plan, make_slot_map(4, 1, 2), small_buckets(Precision::kFp32));
+    REQUIRE(exchanges.buckets.size() > 3);
+    const BucketIndex index = index_buckets(plan.layout, exchanges);
     const std::vector<BucketParameters>& parameters = index.parameters_of;
-    REQUIRE(parameters.size() == schedule.buckets.size());
+    REQUIRE(parameters.size() == exchanges.buckets.size());
     std::set<int> earlier;
     for (size_t b = 0; b < parameters.size(); ++b) {
       std::set<int> expected, first, depths;
-      for (const Segment& segment : schedule.buckets[b].segments)
-        for (const Piece& piece : segment.pieces)
-          expected.insert(piece.parameter);
+      for (const Segment& segment : exchanges.buckets[b].segments)
+        for (const Slice& slice : segment.slices)
+          expected.insert(slice.parameter);
       std::set_difference(expected.begin(), expected.end(), earlier.begin(), earlier.end(),
                           std::inserter(first, first.end()));
       for (int parameter : expected)
@@ -103,13 +104,13 @@ TEST_CASE("a bucket's parameters, those that it contains first, and the branch t
 
 TEST_CASE("parts are even up to 64 bytes of the sum type") {
   const SubnetPlan plan = plan_of(4, 3, 0);
-  const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 4), {});
-  for (const Bucket& bucket : schedule.buckets) {
+  const ExchangePlan exchanges = make_exchange_plan(plan, make_slot_map(4, 1, 4), {});
+  for (const Bucket& bucket : exchanges.buckets) {
     for (const Segment& segment : bucket.segments) {
       const int64_t holders = static_cast<int64_t>(segment.holders.size());
       for (size_t i = 0; i < segment.holders.size(); ++i) {
         CHECK(segment.boundary(static_cast<int>(i)) % 16 == 0);
-        CHECK(std::abs(segment.share_elements(segment.holders[i]) - segment.elements / holders) <= 16);
+        CHECK(std::abs(segment.shard_elements(segment.holders[i]) - segment.elements / holders) <= 16);
       }
     }
   }
@@ -117,16 +118,17 @@ TEST_CASE("parts are even up to 64 bytes of the sum type") {
 
 TEST_CASE("buckets keep within their size unless a single parameter is larger") {
   const SubnetPlan plan = plan_of(4, 2, 0);
-  const Schedule schedule = make_schedule(plan, make_slot_map(4, 1, 4), small_buckets(Precision::kFp32));
-  CHECK(schedule.buckets.size() > 6);
-  for (const Bucket& bucket : schedule.buckets) {
+  const ExchangePlan exchanges =
+      make_exchange_plan(plan, make_slot_map(4, 1, 4), small_buckets(Precision::kFp32));
+  CHECK(exchanges.buckets.size() > 6);
+  for (const Bucket& bucket : exchanges.buckets) {
     int64_t bytes = 0;
-    size_t pieces = 0;
+    size_t slices = 0;
     for (const Segment& segment : bucket.segments) {
       bytes += segment.elements * 4;
-      pieces += segment.pieces.size();
+      slices += segment.slices.size();
     }
-    CHECK((bytes <= 5000 || pieces == 1));
+    CHECK((bytes <= 5000 || slices == 1));
   }
 }
 

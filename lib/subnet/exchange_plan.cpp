@@ -1,4 +1,4 @@
-#include "subnet/schedule.h"
+#include "subnet/exchange_plan.h"
 
 #include <algorithm>
 #include <map>
@@ -8,18 +8,18 @@
 namespace sdp {
 namespace {
 
-/// Shares begin at multiples of 64 bytes, in the sum type, within their segment.
+/// Shards begin at multiples of 64 bytes, in the sum type, within their segment.
 constexpr int64_t kAlignmentBytes = 64;
 
 class Packer {
  public:
-  Packer(const SubnetPlan& plan, Schedule& schedule) : plan_(plan), schedule_(schedule) {}
+  Packer(const SubnetPlan& plan, ExchangePlan& exchanges) : plan_(plan), exchanges_(exchanges) {}
 
   void add(int parameter_index, int unit) {
     const ParameterLayout& parameter = plan_.layout.parameters[parameter_index];
-    const ElementType type = element_type(parameter, schedule_.options.precision);
-    const bool decays = schedule_.options.decay_norms_and_biases || parameter.role == ParameterRole::kWeight;
-    const std::vector<int>& groups = schedule_.options.group_of;
+    const ElementType type = element_type(parameter, exchanges_.options.precision);
+    const bool decays = exchanges_.options.decay_norms_and_biases || parameter.role == ParameterRole::kWeight;
+    const std::vector<int>& groups = exchanges_.options.group_of;
     const int group = groups.empty() ? -1 : groups.at(static_cast<size_t>(parameter_index));
     const int64_t elements = plan_.elements_of(parameter, unit);
     Bucket& bucket = open_bucket({type, decays, group}, elements * bytes_of(type));
@@ -28,7 +28,7 @@ class Packer {
       bucket.segments.back().unit = unit;
     }
     Segment& segment = bucket.segments.back();
-    segment.pieces.push_back(
+    segment.slices.push_back(
         {.parameter = parameter_index, .offset = segment.elements, .elements = elements});
     segment.elements += elements;
   }
@@ -36,17 +36,17 @@ class Packer {
  private:
   using Kind = std::tuple<ElementType, bool, int>;  ///< Bucket's type, decays, group
 
-  /// The bucket of this kind that still has room, or a new one. Buckets are in order of their first piece.
-  Bucket& open_bucket(const Kind& kind, int64_t piece_bytes) {
+  /// The bucket of this kind that still has room, or a new one. Buckets are in order of their first slice.
+  Bucket& open_bucket(const Kind& kind, int64_t slice_bytes) {
     const auto found = open_.find(kind);
-    if (found != open_.end() && found->second.bytes + piece_bytes <= schedule_.options.bucket_bytes) {
-      found->second.bytes += piece_bytes;
-      return schedule_.buckets[found->second.index];
+    if (found != open_.end() && found->second.bytes + slice_bytes <= exchanges_.options.bucket_bytes) {
+      found->second.bytes += slice_bytes;
+      return exchanges_.buckets[found->second.index];
     }
-    open_[kind] = {schedule_.buckets.size(), piece_bytes};
+    open_[kind] = {exchanges_.buckets.size(), slice_bytes};
     const auto [type, decays, group] = kind;
-    schedule_.buckets.push_back({.type = type, .decays = decays, .group = group, .segments = {}});
-    return schedule_.buckets.back();
+    exchanges_.buckets.push_back({.type = type, .decays = decays, .group = group, .segments = {}});
+    return exchanges_.buckets.back();
   }
 
   struct Open {
@@ -54,7 +54,7 @@ class Packer {
     int64_t bytes = 0;
   };
   const SubnetPlan& plan_;
-  Schedule& schedule_;
+  ExchangePlan& exchanges_;
   std::map<Kind, Open> open_;
 };
 
@@ -65,28 +65,28 @@ int64_t Segment::boundary(int holder) const {
   return holder == count ? elements : elements * holder / count / alignment * alignment;
 }
 
-int64_t Segment::share_begin(int process) const {
+int64_t Segment::shard_begin(int process) const {
   const int holder = holders.place_of(process);
   return holder < 0 ? 0 : boundary(holder);
 }
 
-int64_t Segment::share_elements(int process) const {
+int64_t Segment::shard_elements(int process) const {
   const int holder = holders.place_of(process);
-  return holder < 0 ? 0 : share_of_holder(holder);
+  return holder < 0 ? 0 : shard_of_holder(holder);
 }
 
-std::vector<PieceRange> piece_ranges(const Segment& segment, int64_t begin, int64_t elements) {
-  std::vector<PieceRange> ranges;
-  for (size_t i = 0; i < segment.pieces.size(); ++i) {
-    const Piece& piece = segment.pieces[i];
-    const int64_t from = std::max(begin, piece.offset);
-    const int64_t to = std::min(begin + elements, piece.offset + piece.elements);
+std::vector<SliceRange> slice_ranges(const Segment& segment, int64_t begin, int64_t elements) {
+  std::vector<SliceRange> ranges;
+  for (size_t i = 0; i < segment.slices.size(); ++i) {
+    const Slice& slice = segment.slices[i];
+    const int64_t from = std::max(begin, slice.offset);
+    const int64_t to = std::min(begin + elements, slice.offset + slice.elements);
     if (from < to)
-      ranges.push_back({.parameter = piece.parameter,
+      ranges.push_back({.parameter = slice.parameter,
                         .unit = segment.unit,
-                        .piece = i,
-                        .begin = from - piece.offset,
-                        .end = to - piece.offset,
+                        .slice = i,
+                        .begin = from - slice.offset,
+                        .end = to - slice.offset,
                         .offset = from - begin});
   }
   return ranges;
@@ -99,34 +99,35 @@ std::vector<int> depths_of(const ModelLayout& layout) {
   return depths;
 }
 
-BucketIndex index_buckets(const ModelLayout& layout, const Schedule& schedule) {
+BucketIndex index_buckets(const ModelLayout& layout, const ExchangePlan& exchanges) {
   const std::vector<int> depths = depths_of(layout);
   BucketIndex index;
   index.buckets_of.resize(depths.size());
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b) {
+  for (int b = 0; b < static_cast<int>(exchanges.buckets.size()); ++b) {
     BucketParameters& parameters = index.parameters_of.emplace_back();
     parameters.needed_before = static_cast<int>(layout.branches.size());
-    for (const Segment& segment : schedule.buckets[b].segments) {
-      for (const Piece& piece : segment.pieces) {
-        std::vector<int>& buckets = index.buckets_of[piece.parameter];
-        if (buckets.empty()) parameters.first_of.push_back(piece.parameter);
+    for (const Segment& segment : exchanges.buckets[b].segments) {
+      for (const Slice& slice : segment.slices) {
+        std::vector<int>& buckets = index.buckets_of[slice.parameter];
+        if (buckets.empty()) parameters.first_of.push_back(slice.parameter);
         if (buckets.empty() || buckets.back() != b) {
           buckets.push_back(b);
-          parameters.all.push_back(piece.parameter);
+          parameters.all.push_back(slice.parameter);
         }
-        parameters.needed_before = std::min(parameters.needed_before, depths[piece.parameter]);
+        parameters.needed_before = std::min(parameters.needed_before, depths[slice.parameter]);
       }
     }
   }
   return index;
 }
 
-Schedule make_schedule(const SubnetPlan& plan, const SlotMap& slot_map, const ScheduleOptions& options) {
-  Schedule schedule{.slot_map = slot_map, .options = options, .buckets = {}};
-  Packer packer(plan, schedule);
+ExchangePlan make_exchange_plan(const SubnetPlan& plan, const SlotMap& slot_map,
+                                const ExchangeOptions& options) {
+  ExchangePlan exchanges{.slot_map = slot_map, .options = options, .buckets = {}};
+  Packer packer(plan, exchanges);
   const std::vector<ParameterLayout>& parameters = plan.layout.parameters;
   for (size_t begin = 0; begin < parameters.size();) {
-    // Add the parameters of a branch unit by unit, so that a unit's pieces are consecutive.
+    // Add the parameters of a branch unit by unit, so that a unit's slices are consecutive.
     size_t end = begin + 1;
     while (end < parameters.size() && parameters[end].branch &&
            parameters[end].branch == parameters[begin].branch)
@@ -142,7 +143,7 @@ Schedule make_schedule(const SubnetPlan& plan, const SlotMap& slot_map, const Sc
   }
   const MemberSet everyone = slot_map.processes_of(plan.owners(kSharedUnit));
   std::vector<std::optional<MemberSet>> holders_of(plan.units.size());  // by unit, for units with a segment
-  for (Bucket& bucket : schedule.buckets) {
+  for (Bucket& bucket : exchanges.buckets) {
     for (Segment& segment : bucket.segments) {
       const MemberSet& owners = plan.owners(segment.unit);
       if (segment.unit == kSharedUnit) {
@@ -157,7 +158,7 @@ Schedule make_schedule(const SubnetPlan& plan, const SlotMap& slot_map, const Sc
       segment.alignment = kAlignmentBytes / bytes_of(sum_type(options.precision));
     }
   }
-  return schedule;
+  return exchanges;
 }
 
 }  // namespace sdp
