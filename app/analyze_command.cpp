@@ -8,20 +8,20 @@
 #include <memory>
 
 #include "analysis/analysis.h"
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/restore.h"
 #include "commands.h"
-#include "device/device.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
-#include "experiment/spec/load.h"
+#include "engine/train_step.h"
+#include "experiment/load.h"
 #include "inputs.h"
 #include "io/file.h"
+#include "layers/tensors.h"
 #include "model/model_spec.h"
-#include "model/tensors.h"
+#include "run/checkpoint_reader.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_data.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "train/run_data.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {

@@ -11,13 +11,13 @@
 
 #include "comm/cores.h"
 #include "commands.h"
-#include "data/sets/check.h"
-#include "data/sets/split_files.h"
-#include "experiment/spec/load.h"
+#include "data/check.h"
+#include "data/split_files.h"
+#include "experiment/load.h"
+#include "run/progress.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "text/json_text.h"
-#include "text/table.h"
+#include "spec/json_fields.h"
+#include "spec/table.h"
 
 namespace sdp {
 namespace {

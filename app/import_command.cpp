@@ -11,21 +11,21 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/files/digest.h"
-#include "checkpoint/files/safetensors.h"
-#include "checkpoint/files/store.h"
-#include "checkpoint/save.h"
 #include "commands.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
+#include "cost/make_experiment.h"
+#include "experiment/load.h"
 #include "hub/import.h"
 #include "hub/library_files.h"
 #include "inputs.h"
+#include "io/file.h"
+#include "io/safetensors.h"
 #include "model/model_spec.h"
+#include "run/checkpoint_store.h"
+#include "run/progress.h"
+#include "run/run_history.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
 #include "spec/text.h"
-#include "telemetry/progress.h"
-#include "telemetry/run_history.h"
 #include "train/run_rank.h"
 
 namespace sdp {

@@ -8,22 +8,22 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/restore.h"
 #include "commands.h"
-#include "device/device.h"
+#include "data/device_loader.h"
+#include "engine/device.h"
+#include "eval/best.h"
 #include "eval/evaluation.h"
 #include "eval/predictions.h"
-#include "feed/device_loader.h"
 #include "hub/export.h"
 #include "inputs.h"
 #include "model/make_model.h"
+#include "run/checkpoint_reader.h"
+#include "run/checkpoint_tensors.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_data.h"
+#include "run/run_text.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "train/best.h"
-#include "train/run_data.h"
-#include "train/run_text.h"
 
 namespace sdp {
 namespace {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "capture/layouts.h"
-#include "model/tensors.h"
+#include "cost/layouts.h"
+#include "layers/tensors.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -11,9 +11,9 @@
 
 #include "analysis/gradients.h"
 #include "analysis/worker_model.h"
-#include "experiment/spec/experiment_spec.h"
-#include "experiment/spec/regime.h"
-#include "feed/device_loader.h"
+#include "data/device_loader.h"
+#include "experiment/experiment_spec.h"
+#include "experiment/regime.h"
 #include "subnet/plan.h"
 
 namespace sdp {

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "experiment/make_experiment.h"
-#include "model/loss.h"
+#include "cost/make_experiment.h"
+#include "layers/loss.h"
 #include "model/make_model.h"
 
 namespace sdp {

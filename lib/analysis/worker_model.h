@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 
+#include "data/device_loader.h"
 #include "engine/parameter_store.h"
-#include "experiment/spec/experiment_spec.h"
-#include "feed/device_loader.h"
-#include "model/model.h"
+#include "experiment/experiment_spec.h"
+#include "layers/model.h"
 #include "subnet/exchange_plan.h"
 #include "subnet/plan.h"
 

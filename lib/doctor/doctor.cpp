@@ -6,13 +6,12 @@
 #include <optional>
 
 #include "comm/communicator.h"
-#include "device/device.h"
 #include "doctor/checks.h"
+#include "engine/device.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "spec/text.h"
-#include "text/json_text.h"
 
 namespace sdp {
 namespace {

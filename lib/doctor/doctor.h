@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "cost/device_profile.h"
 #include "doctor/finding.h"
 #include "doctor/machine.h"
-#include "experiment/spec/experiment_spec.h"
-#include "forecast/device_profile.h"
+#include "experiment/experiment_spec.h"
 
 namespace sdp {
 

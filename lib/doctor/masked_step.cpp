@@ -9,11 +9,11 @@
 #include <map>
 #include <string>
 
-#include "capture/layouts.h"
+#include "cost/layouts.h"
+#include "cost/make_experiment.h"
 #include "engine/engine.h"
-#include "experiment/make_experiment.h"
-#include "model/tensors.h"
-#include "train/train_step.h"
+#include "engine/train_step.h"
+#include "layers/tensors.h"
 
 namespace sdp {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "engine/checks.h"
-#include "memory/allocations.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "process/allocations.h"
 #include "subnet/storage.h"
 
 namespace sdp {

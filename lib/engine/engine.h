@@ -33,7 +33,7 @@ class Engine {
   /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
   /// parameter at a time.
   void set_values(const std::function<at::Tensor(int parameter)>& full);
-  /// Initializes every parameter with random numbers from a seed of its own (model/tensors.h).
+  /// Initializes every parameter with random numbers from a seed of its own (layers/tensors.h).
   void initialize(uint64_t seed);
 
   /// Call these before and after a slot's backward pass over one micro-batch. `last`: no other backward pass

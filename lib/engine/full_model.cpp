@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "model/tensors.h"
+#include "layers/tensors.h"
 
 namespace sdp {
 

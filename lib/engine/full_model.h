@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "model/model.h"
+#include "layers/model.h"
 
 namespace sdp {
 

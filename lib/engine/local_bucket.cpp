@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "engine/flat_copies.h"
-#include "memory/allocations.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "process/allocations.h"
 
 namespace sdp {
 namespace {

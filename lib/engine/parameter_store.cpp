@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "memory/allocations.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "process/allocations.h"
 
 namespace sdp {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "engine/flat_copies.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
 #include "subnet/exchange_plan.h"
 #include "subnet/storage.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "eval/passes.h"
-#include "model/loss.h"
+#include "layers/loss.h"
 #include "model/make_model.h"
 #include "model/model_spec.h"
 

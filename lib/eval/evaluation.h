@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "telemetry/eval_record.h"
+#include "run/eval_record.h"
 
 namespace sdp {
 

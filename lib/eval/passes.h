@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "data/pipeline/batches.h"
-#include "device/device.h"
+#include "data/batches.h"
+#include "data/device_loader.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
 #include "experiment/experiment.h"
-#include "feed/device_loader.h"
-#include "model/model.h"
-#include "telemetry/progress.h"
-#include "telemetry/stopwatch.h"
+#include "layers/model.h"
+#include "process/stopwatch.h"
+#include "run/progress.h"
 
 namespace sdp {
 

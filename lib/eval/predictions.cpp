@@ -10,8 +10,8 @@
 
 #include "eval/passes.h"
 #include "io/file.h"
-#include "text/table.h"
-#include "text/units.h"
+#include "spec/table.h"
+#include "spec/units.h"
 
 namespace sdp {
 namespace {

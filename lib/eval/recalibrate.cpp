@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint_tensors.h"
 #include "eval/passes.h"
-#include "experiment/spec/print.h"
+#include "experiment/print.h"
+#include "run/checkpoint_tensors.h"
 #include "spec/error.h"
 
 namespace sdp {

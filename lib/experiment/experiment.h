@@ -3,7 +3,7 @@
 // The values that every process derives from the spec before training starts. They are the same on all
 // processes.
 
-#include "experiment/spec/experiment_spec.h"
+#include "experiment/experiment_spec.h"
 #include "subnet/exchange_plan.h"
 #include "subnet/nodes.h"
 #include "subnet/plan.h"

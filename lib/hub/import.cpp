@@ -11,15 +11,15 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/files/store.h"
-#include "checkpoint/save.h"
 #include "experiment/experiment.h"
 #include "hub/library_files.h"
 #include "hub/model_config.h"
 #include "io/file.h"
+#include "layers/tensors.h"
 #include "model/model_spec.h"
-#include "model/tensors.h"
+#include "run/checkpoint_store.h"
+#include "run/checkpoint_tensors.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

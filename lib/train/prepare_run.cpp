@@ -5,15 +5,15 @@
 #include <filesystem>
 #include <tuple>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/restore.h"
-#include "checkpoint/resumed_run.h"
-#include "device/device.h"
-#include "experiment/spec/resume.h"
-#include "forecast/device_profile.h"
-#include "telemetry/metrics.h"
-#include "train/run_text.h"
-#include "train/train_step.h"
+#include "cost/device_profile.h"
+#include "engine/device.h"
+#include "engine/train_step.h"
+#include "experiment/resume.h"
+#include "run/checkpoint_reader.h"
+#include "run/metrics.h"
+#include "run/restore_checkpoint.h"
+#include "run/resumed_run.h"
+#include "run/run_text.h"
 
 namespace sdp {
 namespace {

@@ -4,15 +4,15 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/files/resume.h"
-#include "checkpoint/save.h"
+#include "data/device_loader.h"
 #include "engine/engine.h"
-#include "feed/device_loader.h"
-#include "plan/run_steps.h"
-#include "telemetry/records.h"
-#include "train/run_data.h"
-#include "train/run_output.h"
-#include "train/shared_run_folder.h"
+#include "experiment/run_steps.h"
+#include "run/records.h"
+#include "run/resume.h"
+#include "run/run_data.h"
+#include "run/run_output.h"
+#include "run/save_checkpoint.h"
+#include "run/shared_run_folder.h"
 
 namespace sdp {
 

@@ -5,21 +5,21 @@
 
 #include <cstdio>
 
-#include "checkpoint/files/store.h"
-#include "checkpoint/resumed_run.h"
 #include "comm/cores.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/print.h"
-#include "forecast/accounting.h"
-#include "forecast/peak.h"
+#include "cost/accounting.h"
+#include "cost/make_experiment.h"
+#include "cost/peak.h"
+#include "engine/device.h"
+#include "experiment/print.h"
 #include "process/identity.h"
+#include "run/checkpoint_store.h"
+#include "run/log.h"
+#include "run/resumed_run.h"
+#include "run/run_text.h"
+#include "run/shared_run_folder.h"
 #include "spec/error.h"
+#include "spec/units.h"
 #include "subnet/plan.h"
-#include "telemetry/log.h"
-#include "text/units.h"
-#include "train/run_text.h"
-#include "train/shared_run_folder.h"
 #include "train/trainer.h"
 
 namespace sdp {

@@ -8,20 +8,20 @@
 #include <map>
 #include <utility>
 
-#include "checkpoint/files/store.h"
-#include "checkpoint/save.h"
-#include "device/device.h"
 #include "engine/checks.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
+#include "engine/train_step.h"
+#include "eval/best.h"
 #include "eval/evaluation.h"
-#include "telemetry/run_metrics.h"
-#include "telemetry/run_summary.h"
-#include "telemetry/stopwatch.h"
-#include "train/best.h"
-#include "train/logging_interval.h"
+#include "process/stopwatch.h"
+#include "run/checkpoint_store.h"
+#include "run/logging_interval.h"
+#include "run/run_metrics.h"
+#include "run/run_summary.h"
+#include "run/run_text.h"
+#include "run/save_checkpoint.h"
 #include "train/prepare_run.h"
-#include "train/run_text.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {
@@ -70,7 +70,7 @@ class Trainer {
   RunConsole& console_ = run_.console;
   Engine& engine_ = *run_.engine;
   const RunSteps& steps_ = run_.steps;
-  /// Of evaluations (train/best.h).
+  /// Of evaluations (eval/best.h).
   const std::string measure_ = measure_of(experiment_.spec, run_.data.test_identity);
   Stopwatch since_save_;  ///< or since the run began; rank 0's decides
   TrainStep train_step_{experiment_, engine_, comm_, steps_.origin};

@@ -11,13 +11,13 @@
 #include <string>
 #include <string_view>
 
-#include "capture/layouts.h"
 #include "comm/thread_ranks.h"
+#include "cost/accounting.h"
+#include "cost/layouts.h"
+#include "cost/make_experiment.h"
 #include "engine/engine.h"
-#include "experiment/make_experiment.h"
-#include "forecast/accounting.h"
-#include "memory/freed_memory.h"
 #include "model/make_model.h"
+#include "process/freed_memory.h"
 #include "test_device.h"
 
 namespace sdp {

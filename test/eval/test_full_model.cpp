@@ -6,14 +6,14 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
+#include "cost/make_experiment.h"
 #include "data/dataset.h"
+#include "data/device_loader.h"
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
-#include "experiment/make_experiment.h"
-#include "feed/device_loader.h"
-#include "memory/freed_memory.h"
+#include "process/freed_memory.h"
+#include "run/progress.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
 #include "test_device.h"
 
 namespace sdp {

@@ -26,15 +26,15 @@
 #include <string>
 #include <vector>
 
-#include "capture/layouts.h"
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/files/safetensors.h"
-#include "device/device.h"
-#include "experiment/spec/load.h"
-#include "memory/allocations.h"
-#include "model/loss.h"
+#include "cost/layouts.h"
+#include "engine/device.h"
+#include "experiment/load.h"
+#include "io/safetensors.h"
+#include "layers/loss.h"
+#include "layers/tensors.h"
 #include "model/make_model.h"
-#include "model/tensors.h"
+#include "process/allocations.h"
+#include "run/checkpoint_tensors.h"
 #include "spec/error.h"
 #include "test_device.h"
 

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "catch.h"
-#include "forecast/accounting.h"
+#include "cost/accounting.h"
 #include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/exchange.h"

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "capture/layouts.h"
 #include "catch.h"
-#include "forecast/accounting.h"
+#include "cost/accounting.h"
+#include "cost/layouts.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "subnet/nodes.h"

@@ -6,14 +6,14 @@
 
 #include <string_view>
 
-#include "capture/recorder.h"
 #include "catch.h"
+#include "cost/make_experiment.h"
+#include "cost/recorder.h"
+#include "doctor/fake_group.h"
 #include "engine/engine_cases.h"
-#include "experiment/make_experiment.h"
-#include "measure/fake_group.h"
-#include "model/loss.h"
+#include "engine/train_step.h"
+#include "layers/loss.h"
 #include "model/make_model.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {

@@ -7,19 +7,19 @@
 #include <mutex>
 
 #include "catch.h"
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/restore.h"
-#include "checkpoint/save.h"
 #include "comm/thread_ranks.h"
+#include "cost/make_experiment.h"
 #include "engine/engine_cases.h"
-#include "experiment/make_experiment.h"
-#include "memory/freed_memory.h"
+#include "engine/train_step.h"
 #include "message_of.h"
+#include "process/freed_memory.h"
+#include "run/checkpoint_reader.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_history.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
-#include "telemetry/run_history.h"
 #include "temp_folder.h"
 #include "test_device.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {
