@@ -8,18 +8,20 @@
 #include <memory>
 
 #include "analysis/analysis.h"
-#include "checkpoint/checkpointing.h"
 #include "commands.h"
-#include "device/device.h"
-#include "experiment/spec/load.h"
+#include "engine/device.h"
+#include "engine/full_model.h"
+#include "engine/train_step.h"
+#include "experiment/load.h"
 #include "inputs.h"
 #include "io/file.h"
+#include "layers/tensors.h"
 #include "model/model_spec.h"
-#include "model/tensors.h"
+#include "run/checkpoint_reader.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_data.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "train/run_data.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {
@@ -30,7 +32,7 @@ struct Subject {
   std::optional<std::filesystem::path> saved_plan;
   std::unique_ptr<Experiment> experiment;  ///< the run's; none at initialization, as what follows
   std::unique_ptr<CheckpointReader> reader;
-  std::unique_ptr<SavedFullModel> saved;
+  std::unique_ptr<FullModel> saved;
   int64_t step = 0;
 };
 
@@ -42,16 +44,16 @@ Subject at_initialization(const SpecArguments& arguments) {
   return subject;
 }
 
-/// `step`: of one of its checkpoints, whose hashes are verified.
-Subject of_run(const RunArguments& run, int64_t step) {
+/// The hashes of the checkpoint are verified.
+Subject of_run(const ChosenCheckpoint& checkpoint) {
   Subject subject;
-  subject.spec = spec_of(run);
-  subject.saved_plan = plan_of(run);
-  subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, run));
-  subject.reader = std::make_unique<CheckpointReader>(run.run_dir, step, /*verify_hashes=*/true);
-  subject.saved = std::make_unique<SavedFullModel>(subject.experiment->plan, *subject.reader, subject.spec,
-                                                   at::Device(at::kCPU));
-  subject.step = step;
+  subject.spec = spec_of(checkpoint);
+  subject.saved_plan = plan_of(checkpoint);
+  subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, checkpoint));
+  subject.reader =
+      std::make_unique<CheckpointReader>(checkpoint.run_dir, checkpoint.step, /*verify_hashes=*/true);
+  subject.saved = saved_full_model(*subject.experiment, *subject.reader, at::kCPU, ModelValues::kCurrent);
+  subject.step = checkpoint.step;
   return subject;
 }
 
@@ -68,19 +70,15 @@ void check_subject(const AnalyzeArguments& arguments) {
 /// Steps of the run's checkpoints that are analyzed, ascending; 0 at initialization.
 std::vector<int64_t> steps_to_analyze(const AnalyzeArguments& arguments) {
   if (arguments.run_dir.empty()) return {0};
-  const RunArguments run{.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides};
-  spec_of(run);  // says what is wrong with a folder that is no run's
-  const CheckpointStore store(arguments.run_dir);
-  if (std::vector<int64_t> steps = store.steps(); arguments.all_checkpoints && !steps.empty()) return steps;
-  return {CheckpointReader(arguments.run_dir, std::nullopt, /*verify_hashes=*/false).manifest().step};
+  const ChosenCheckpoint newest =
+      choose_checkpoint({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides});
+  if (arguments.all_checkpoints) return CheckpointStore(arguments.run_dir).steps();
+  return {newest.step};
 }
 
 Subject subject_of(const AnalyzeArguments& arguments, int64_t step) {
   if (arguments.run_dir.empty()) return at_initialization(arguments.spec);
-  return of_run({.run_dir = arguments.run_dir,
-                 .overrides = arguments.spec.overrides,
-                 .checkpoint = std::to_string(step)},
-                step);
+  return of_run({.run_dir = arguments.run_dir, .overrides = arguments.spec.overrides, .step = step});
 }
 
 std::string words_of(const AnalyzeArguments& arguments, const ExperimentSpec& spec,
@@ -155,7 +153,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
   ProgressLine line(STDERR_FILENO);
   const auto data = open_split(spec, Split::kTrain, line);
   check_size(*data, options.batch_size);
-  const FeedSource source(*data, spec.data, spec.train.precision, device);
+  const DeviceDataset source(*data, spec.data, spec.train.precision, device);
 
   std::printf("%s %s: %lld workers of coverage %s, %lld x %lld samples each, %s\n",
               std::string(spec.model.name()).c_str(), words_of(arguments, spec, steps).c_str(),
@@ -174,10 +172,10 @@ int analyze_command(const AnalyzeArguments& arguments) {
       continue;
     }
     options = options_of(arguments, subject);
-    Work work(line, "computing gradients", "batches");
+    ProgressTask task(line, "computing gradients", "batches");
     std::vector<RegimeAnalysis> of_step = analyze(
         spec, plans, values_of(subject), source, options, device,
-        [&](const std::string& message) { line.print_skipped(message); }, work.on_progress());
+        [&](const std::string& message) { line.print_skipped(message); }, task.on_progress());
     std::move(of_step.begin(), of_step.end(), std::back_inserter(analyses));
   }
   std::printf("\n%s", describe(analyses).c_str());

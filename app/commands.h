@@ -5,16 +5,17 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "checkpoint/files/store.h"
-#include "doctor/doctor.h"
-#include "experiment/spec/experiment_spec.h"
-#include "spec/describe.h"
+#include "run/resume.h"
 
 namespace sdp {
+
+struct ExperimentSpec;
 
 /// --config and --set, which several commands have.
 struct SpecArguments {
@@ -113,7 +114,9 @@ struct AnalyzeArguments {
 int analyze_command(const AnalyzeArguments& arguments);
 
 struct DoctorArguments {
-  DoctorOptions options;
+  std::string device = "auto";  ///< name of a DeviceKind
+  std::filesystem::path output = ".";
+  std::filesystem::path save;        ///< file for the profile; empty: none
   std::optional<int64_t> processes;  ///< --nproc
   bool json = false;
   std::vector<std::string> command_line;  ///< passed on to the processes the launcher starts
@@ -138,7 +141,8 @@ struct CheckArguments {
 /// or its resolved values, state, changes and price; for a folder its state.
 int check_command(const CheckArguments& arguments);
 
-int spec_command(bool schema, const ChosenNames& chosen);
+/// `chosen` maps a section to the name of the kind whose keys are listed.
+int spec_command(bool schema, const std::map<std::string, std::string>& chosen);
 
 /// Commands that are programs of their own, as those of git: `sdp-train report ...` replaces this program by
 /// sdp-train-report, which stands next to it or in ../libexec/sdp-train, with these arguments and this

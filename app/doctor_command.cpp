@@ -5,8 +5,8 @@
 
 #include "comm/launcher.h"
 #include "commands.h"
-#include "device/device.h"
 #include "doctor/doctor.h"
+#include "engine/device.h"
 #include "process/identity.h"
 #include "process/signals.h"
 #include "spec/error.h"
@@ -34,10 +34,17 @@ class LogFolder {
   std::filesystem::path path_;
 };
 
+DoctorOptions options_of(const DoctorArguments& arguments) {
+  DoctorOptions options{.output = arguments.output, .save = arguments.save};
+  for (const auto& [kind, name] : EnumNames<DeviceKind>::values)
+    if (name == arguments.device) options.device = kind;
+  return options;
+}
+
 int processes_to_start(const DoctorArguments& arguments) {
   if (arguments.processes) return static_cast<int>(*arguments.processes);
   const StopSignalsBlocked here;
-  const int devices = device_count(arguments.options.device);
+  const int devices = device_count(options_of(arguments).device);
   return devices > 0 ? devices : kProcessesOnCpu;
 }
 
@@ -45,7 +52,7 @@ int processes_to_start(const DoctorArguments& arguments) {
 
 int doctor_command(const DoctorArguments& arguments) {
   ignore_sigpipe();
-  const std::filesystem::path& save = arguments.options.save;
+  const std::filesystem::path& save = arguments.save;
   if (!save.empty() && save.extension() != ".json")
     throw UsageError(fmt::format(
         "--save {}: expected a name that ends in .json, so that plan --device recognizes it as a file",
@@ -63,7 +70,7 @@ int doctor_command(const DoctorArguments& arguments) {
   own.source = "a single process";
   if (ranks) own = *ranks;
   const bool first = own.rank == 0;
-  const Diagnosis diagnosis = diagnose(own, arguments.options, [&](const std::string& check) {
+  const Diagnosis diagnosis = diagnose(own, options_of(arguments), [&](const std::string& check) {
     if (first) std::fprintf(stderr, "checking %s\n", check.c_str());
   });
   if (first)

@@ -8,14 +8,14 @@
 #include <filesystem>
 #include <string_view>
 
-#include "checkpoint/files/store.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
+#include "cost/make_experiment.h"
+#include "eval/best.h"
+#include "experiment/load.h"
+#include "run/checkpoint_store.h"
+#include "run/metrics.h"
+#include "run/run_folder.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
-#include "telemetry/metrics.h"
-#include "telemetry/run_folder.h"
-#include "train/best.h"
 
 namespace sdp {
 namespace {
@@ -39,9 +39,8 @@ int64_t newest_step(const RunArguments& run) {
                               run.run_dir.string()));
 }
 
-/// One file of the checkpoint that is asked for.
-std::filesystem::path saved_file(const RunArguments& run, const char* name) {
-  return CheckpointStore(run.run_dir).verified_file(step_of_checkpoint(run), name);
+std::filesystem::path saved_file(const ChosenCheckpoint& checkpoint, const char* name) {
+  return CheckpointStore(checkpoint.run_dir).verified_file(checkpoint.step, name);
 }
 
 /// Of the evaluations that can be compared with the last one.
@@ -63,24 +62,10 @@ BestCheckpoint best_checkpoint(const std::filesystem::path& run_dir) {
 
 }  // namespace
 
-RunArguments with_step(RunArguments run) {
-  if (run.checkpoint != kBestCheckpoint) return run;
-  const int64_t step = step_of_checkpoint(run);
-  const BestCheckpoint best = best_checkpoint(run.run_dir);
-  const std::string deleted =
-      best.best_step == step
-          ? ""
-          : fmt::format("; the evaluation of step {} was better, but it has no checkpoint", *best.best_step);
-  std::fprintf(stderr, "--checkpoint best: step %lld%s\n", static_cast<long long>(step), deleted.c_str());
-  run.checkpoint = std::to_string(step);
-  return run;
-}
-
-int64_t step_of_checkpoint(const RunArguments& run) {
-  const int64_t newest = newest_step(run);
-  if (run.checkpoint.empty()) return newest;
-  const CheckpointStore store(run.run_dir);
-  const std::vector<int64_t> steps = store.steps();
+ChosenCheckpoint choose_checkpoint(const RunArguments& run) {
+  ChosenCheckpoint chosen{.run_dir = run.run_dir, .overrides = run.overrides, .step = newest_step(run)};
+  if (run.checkpoint.empty()) return chosen;
+  const std::vector<int64_t> steps = CheckpointStore(run.run_dir).steps();
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("--checkpoint {}: {}; {} has checkpoints of the steps {}", run.checkpoint,
                                  why, run.run_dir.string(), fmt::join(steps, ", ")));
@@ -92,27 +77,36 @@ int64_t step_of_checkpoint(const RunArguments& run) {
                                           "checkpoint nor that of a comparable one is there",
                                           *best.best_step)
                             : "no evaluation was recorded");
-    return *best.step;
+    chosen.step = *best.step;
+    const std::string deleted =
+        best.best_step == best.step
+            ? ""
+            : fmt::format("; the evaluation of step {} was better, but it has no checkpoint",
+                          *best.best_step);
+    std::fprintf(stderr, "--checkpoint best: step %lld%s\n", static_cast<long long>(chosen.step),
+                 deleted.c_str());
+    return chosen;
   }
   const auto named = std::find_if(steps.begin(), steps.end(),
                                   [&](int64_t step) { return std::to_string(step) == run.checkpoint; });
   if (named == steps.end()) refuse("expected a step with a checkpoint, or best");
-  return *named;
+  chosen.step = *named;
+  return chosen;
 }
 
-ExperimentSpec spec_of(const RunArguments& run) {
-  const std::filesystem::path saved = saved_file(run, kSavedSpec);
+ExperimentSpec spec_of(const ChosenCheckpoint& checkpoint) {
+  const std::filesystem::path saved = saved_file(checkpoint, kSavedSpec);
   constexpr auto kFree =
       std::to_array<std::string_view>({"eval.", "data.path=", "data.index_dir=", "data.loader_threads=",
                                        "data.location=", "data.on_error=", "train.device="});
-  for (const std::string& assignment : run.overrides)
+  for (const std::string& assignment : checkpoint.overrides)
     if (std::none_of(kFree.begin(), kFree.end(),
                      [&](std::string_view key) { return assignment.starts_with(key); }))
       throw UsageError(
           fmt::format("--set {}: cannot change in an existing run; expected a key of eval, data.path, "
                       "data.index_dir, data.loader_threads, data.location, data.on_error or train.device",
                       assignment));
-  return load_saved_spec(saved, run.overrides);
+  return load_saved_spec(saved, checkpoint.overrides);
 }
 
 LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vector<std::string>& overrides,
@@ -144,12 +138,12 @@ LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vec
   return loaded;
 }
 
-std::filesystem::path plan_of(const RunArguments& run) {
-  return saved_file(run, kSavedPlan);
+std::filesystem::path plan_of(const ChosenCheckpoint& checkpoint) {
+  return saved_file(checkpoint, kSavedPlan);
 }
 
-Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run) {
-  return make_experiment(spec, /*processes=*/1, plan_of(run));
+Experiment experiment_of(const ExperimentSpec& spec, const ChosenCheckpoint& checkpoint) {
+  return make_experiment(spec, /*processes=*/1, plan_of(checkpoint));
 }
 
 void make_folder(const std::filesystem::path& folder) {

@@ -9,27 +9,31 @@
 
 #include "commands.h"
 #include "experiment/experiment.h"
-#include "experiment/spec/load.h"
+#include "experiment/load.h"
 
 namespace sdp {
 
-/// The step of the checkpoint that the arguments ask for: the newest one, without --checkpoint. Throws
-/// UsageError if there is none with this name or the folder is not a run folder; DataError if it has no
-/// checkpoint.
-int64_t step_of_checkpoint(const RunArguments& run);
+/// A checkpoint of a run, with overrides of the run's spec.
+struct ChosenCheckpoint {
+  std::filesystem::path run_dir;
+  std::vector<std::string> overrides;
+  int64_t step;
+};
 
-/// The same with the step that --checkpoint best stands for, which is printed on standard error.
-RunArguments with_step(RunArguments run);
+/// The checkpoint that the arguments ask for: the newest one, without --checkpoint. The step of `best` is
+/// printed on standard error. Throws UsageError if there is none with this name or the folder is not a run
+/// folder; DataError if it has no checkpoint.
+ChosenCheckpoint choose_checkpoint(const RunArguments& run);
 
 /// The spec of that checkpoint with the overrides, which may only change how it is evaluated. Throws
 /// UsageError for other overrides; DataError if the checkpoint is damaged.
-ExperimentSpec spec_of(const RunArguments& run);
+ExperimentSpec spec_of(const ChosenCheckpoint& checkpoint);
 
 /// plan.json of that checkpoint, which contains its owner sets.
-std::filesystem::path plan_of(const RunArguments& run);
+std::filesystem::path plan_of(const ChosenCheckpoint& checkpoint);
 
 /// The experiment in a single process, with the run's owner sets.
-Experiment experiment_of(const ExperimentSpec& spec, const RunArguments& run);
+Experiment experiment_of(const ExperimentSpec& spec, const ChosenCheckpoint& checkpoint);
 
 /// The spec of a run folder, as the run wrote it, with overrides for a part that continues the run. Only the
 /// overrides are warned about. Throws UsageError if the folder has no spec.yaml.

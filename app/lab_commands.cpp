@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -13,27 +12,29 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "checkpoint/resumed_run.h"
 #include "comm/ranks.h"
 #include "commands.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
-#include "experiment/spec/print.h"
-#include "experiment/spec/regime.h"
-#include "experiment/spec/resume.h"
-#include "forecast/accounting.h"
-#include "forecast/forecast.h"
+#include "cost/accounting.h"
+#include "cost/forecast.h"
+#include "cost/make_experiment.h"
+#include "engine/device.h"
+#include "experiment/load.h"
+#include "experiment/print.h"
+#include "experiment/regime.h"
+#include "experiment/resume.h"
+#include "experiment/run_steps.h"
 #include "inputs.h"
-#include "plan/run_steps.h"
 #include "process/identity.h"
+#include "run/checkpoint_store.h"
+#include "run/progress.h"
+#include "run/resumed_run.h"
+#include "run/run_data.h"
+#include "run/run_folder.h"
+#include "run/run_lock.h"
+#include "run/run_summary.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "subnet/plan.h"
-#include "telemetry/run_folder.h"
-#include "telemetry/run_lock.h"
-#include "telemetry/run_summary.h"
-#include "train/run_data.h"
 #include "train/run_rank.h"
 
 namespace sdp {
@@ -47,13 +48,12 @@ ordered_json read_input() {
   return ordered_json::parse(text);
 }
 
-/// Progress of the run in a folder, and who works on it.
-ordered_json state_of(const RunFolder& folder, LockWatch& lock) {
-  // Lock first: a run that ends between the two is then seen as done.
-  const bool is_free = lock.look() == LockWatch::State::kFree;
+/// Progress of the run in a folder, and who works on it. `lock`: read before, so that a run that ends between
+/// the two is seen as done.
+ordered_json state_of(const RunFolder& folder, const LockChain& lock) {
   ordered_json state = {{"stage", "to do"}, {"step", 0}};
-  if (!is_free) {
-    const std::optional<RunOwner>& owner = lock.chain().owner;
+  if (lock.state() != LockState::kFree) {
+    const std::optional<RunOwner>& owner = lock.owner;
     state["owner"] = {{"text", owner ? describe(*owner) : "its lock file names no owner"},
                       {"host", owner ? owner->host : "?"},
                       {"is_on_this_machine", owner && owner->machine == machine_id()}};
@@ -118,8 +118,7 @@ class PointChecker {
     spec.output.dir = (fs::path(spec.output.dir) / arguments_.sweep).string();
     const RunFolder folder = run_folder_of(spec);
     check_run_files(folder, /*to_write=*/true);
-    LockWatch lock(folder.dir);
-    result["state"] = state_of(folder, lock);
+    result["state"] = state_of(folder, read_lock(folder.dir));
     const std::string stage = result["state"]["stage"];
     result["changes"] = stage == "to do" ? ordered_json::array() : changes_of(folder, spec);
     if (stage == "done" || result["state"].contains("owner")) {
@@ -161,8 +160,8 @@ class PointChecker {
   /// Steps, FLOPs and hours are absent if nobody knows how long an epoch is.
   ordered_json new_price(const Experiment& experiment) {
     const TrainSpec& train = experiment.spec.train;
-    const Placement& placement = experiment.schedule.placement;
-    const auto samples = static_cast<double>(placement.slots_per_process() * train.accumulate_steps *
+    const SlotMap& slot_map = experiment.exchanges.slot_map;
+    const auto samples = static_cast<double>(slot_map.slots_per_process() * train.accumulate_steps *
                                              train.batch_size_per_worker);
     const std::vector<Cost> costs = costs_of(experiment);
     double flops_per_step = 0;
@@ -214,15 +213,15 @@ class PointChecker {
 /// How often runs in other processes are looked at.
 constexpr std::chrono::seconds kLookEvery{2};
 
-ordered_json look(const ordered_json& folders, bool wait) {
-  std::vector<LockWatch> locks;
-  for (const std::string folder : folders)
-    locks.emplace_back(folder);
+ordered_json wait_for_locks(const ordered_json& folders, bool wait) {
+  std::vector<LockChain> locks(folders.size());
   for (;; std::this_thread::sleep_for(kLookEvery)) {
     ordered_json states = ordered_json::array();
     bool is_settled = false;
     for (size_t i = 0; i < locks.size(); ++i) {
-      states.push_back(state_of(RunFolder{folders[i].get<std::string>()}, locks[i]));
+      const RunFolder folder{folders[i].get<std::string>()};
+      locks[i] = read_lock(folder.dir, locks[i]);
+      states.push_back(state_of(folder, locks[i]));
       is_settled = is_settled || states.back()["stage"] == "done" || !states.back().contains("owner");
     }
     if (is_settled || !wait) return states;
@@ -279,7 +278,7 @@ int check_command(const CheckArguments& arguments) {
   const ordered_json input = read_input();
   ordered_json results = ordered_json::array();
   if (arguments.sweep.empty()) {
-    results = look(input, arguments.wait);
+    results = wait_for_locks(input, arguments.wait);
   } else {
     PointChecker checker(arguments);
     for (const ordered_json& point : input)

@@ -8,39 +8,25 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/checkpointing.h"
-#include "checkpoint/files/store.h"
 #include "commands.h"
-#include "device/device.h"
+#include "data/device_loader.h"
+#include "engine/device.h"
+#include "eval/best.h"
 #include "eval/evaluation.h"
-#include "feed/feed.h"
+#include "eval/predictions.h"
 #include "hub/export.h"
 #include "inputs.h"
 #include "model/make_model.h"
+#include "run/checkpoint_reader.h"
+#include "run/checkpoint_tensors.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_data.h"
+#include "run/run_text.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "train/best.h"
-#include "train/run_data.h"
-#include "train/run_text.h"
 
 namespace sdp {
 namespace {
-
-/// The subnetworks of a checkpoint, one at a time.
-void add_subnetworks(Evaluator& evaluator, EvalRecord& record, const Experiment& experiment,
-                     const CheckpointReader& reader, at::Device device) {
-  std::vector<int> workers(static_cast<size_t>(experiment.plan.workers));
-  std::iota(workers.begin(), workers.end(), 0);
-  std::unique_ptr<SavedSubnetwork> tensors;
-  std::unique_ptr<Model> model;
-  evaluator.add_subnetworks(record, workers, [&](size_t i) -> Model& {
-    model.reset();
-    tensors = std::make_unique<SavedSubnetwork>(experiment.plan, reader, experiment.spec, device, workers[i]);
-    model = make_subnetwork(experiment.spec.model, experiment.plan, workers[i], *tensors);
-    return *model;
-  });
-}
 
 void write_logits(const std::filesystem::path& path, const Predictions& predictions) {
   TensorFile file;
@@ -67,17 +53,17 @@ void print_evaluation(const EvalRecord& record, const std::optional<ConfusionMat
   std::printf("%s\n", line.c_str());
 }
 
-/// The checkpoint that is asked for, its hashes verified.
-CheckpointReader open_checkpoint(const RunArguments& run, ProgressLine& line) {
-  Work work(line, "verifying the checkpoint");
-  return {run.run_dir, step_of_checkpoint(run), /*verify_hashes=*/true, work.on_progress()};
+/// Verifies the hashes.
+CheckpointReader open_checkpoint(const ChosenCheckpoint& checkpoint, ProgressLine& line) {
+  ProgressTask task(line, "verifying the checkpoint");
+  return {checkpoint.run_dir, checkpoint.step, /*verify_hashes=*/true, task.on_progress()};
 }
 
 }  // namespace
 
 int eval_command(const EvalArguments& arguments) {
-  const RunArguments run = with_step(arguments.run);
-  const Experiment experiment = experiment_of(spec_of(run), run);
+  const ChosenCheckpoint checkpoint = choose_checkpoint(arguments.run);
+  const Experiment experiment = experiment_of(spec_of(checkpoint), checkpoint);
   const bool predicts = arguments.per_class || !arguments.logits.empty() || !arguments.predictions.empty();
   if (predicts && experiment.spec.data.is_of_tokens())
     throw UsageError(
@@ -90,26 +76,35 @@ int eval_command(const EvalArguments& arguments) {
   const std::unique_ptr<Communicator> comm =
       connect(Ranks{}, device, {.timeout = std::chrono::seconds(experiment.spec.train.collective_timeout_s)});
   ProgressLine line(STDERR_FILENO);
-  const CheckpointReader reader = open_checkpoint(run, line);
-  SavedFullModel model(experiment.plan, reader, experiment.spec, device);
+  const CheckpointReader reader = open_checkpoint(checkpoint, line);
+  const auto model = saved_full_model(experiment, reader, device, ModelValues::kCurrent);
   const auto train = open_split(experiment.spec, Split::kTrain, line);
   const auto evaluated =
       open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
-  const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
-  const FeedSource source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
+  const DeviceDataset train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
+  const DeviceDataset source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
-  Evaluator evaluator(experiment, train_source, source, *comm, line, on_skipped, reader.folder());
-  EvalRecord record = evaluator.evaluate(model);
+  const EvalInputs inputs{experiment, train_source, source, *comm, line, on_skipped, reader.folder()};
+  EvaluatedModels models{.full = *model};
+  if (has_average(reader.manifest(), experiment.spec))
+    models.make_average = [&] { return saved_full_model(experiment, reader, device, ModelValues::kAverage); };
+  models.workers.resize(static_cast<size_t>(experiment.plan.workers));
+  std::iota(models.workers.begin(), models.workers.end(), 0);
+  std::unique_ptr<TensorSource> tensors;
+  std::unique_ptr<Model> subnetwork;
+  models.subnetwork = [&](size_t i) -> Model& {
+    subnetwork.reset();
+    const int worker = models.workers[i];
+    tensors = saved_subnetwork(experiment, reader, device, worker);
+    subnetwork = make_subnetwork(experiment.spec.model, experiment.plan, worker, *tensors);
+    return *subnetwork;
+  };
+  EvalRecord record = evaluate(inputs, models);
   record.step = reader.manifest().step;
   record.on_training_data = arguments.train_data;
-  if (has_average(reader.manifest(), experiment.spec)) {
-    SavedFullModel average(experiment.plan, reader, experiment.spec, device, ModelValues::kAverage);
-    evaluator.add_average(record, average);
-  }
-  add_subnetworks(evaluator, record, experiment, reader, device);
   std::optional<ConfusionMatrix> by_class;
   if (predicts) {
-    const Predictions predictions = evaluator.predict(model);
+    const Predictions predictions = predict(inputs, *model);
     if (!arguments.logits.empty()) write_logits(arguments.logits, predictions);
     if (!arguments.predictions.empty()) write_predictions_csv(arguments.predictions, predictions, *evaluated);
     if (arguments.per_class) by_class = confusion_matrix(predictions);
@@ -119,12 +114,12 @@ int eval_command(const EvalArguments& arguments) {
 }
 
 int export_command(const ExportArguments& arguments) {
-  const RunArguments run = with_step(arguments.run);
-  export_run(spec_of(run), {.run_dir = run.run_dir,
-                            .step = step_of_checkpoint(run),
-                            .out = arguments.out,
-                            .worker = arguments.worker,
-                            .average = arguments.average});
+  const ChosenCheckpoint checkpoint = choose_checkpoint(arguments.run);
+  export_run(spec_of(checkpoint), {.run_dir = checkpoint.run_dir,
+                                   .step = checkpoint.step,
+                                   .out = arguments.out,
+                                   .worker = arguments.worker,
+                                   .average = arguments.average});
   return 0;
 }
 

@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "commands.h"
-#include "device/device.h"
-#include "forecast/device_profile.h"
+#include "cost/device_profile.h"
+#include "engine/device.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -45,20 +45,15 @@ void add_checkpoint_option(CLI::App& app, sdp::RunArguments& arguments) {
 }
 
 void add_doctor_options(CLI::App& app, sdp::DoctorArguments& arguments) {
-  const std::map<std::string, sdp::DeviceKind> devices = {
-      {"auto", sdp::DeviceKind::kAuto}, {"cpu", sdp::DeviceKind::kCpu}, {"cuda", sdp::DeviceKind::kCuda}};
-  sdp::DoctorOptions& options = arguments.options;
-  app.add_option_function<std::string>(
-         "--device", [&options, devices](const std::string& name) { options.device = devices.at(name); },
-         "device to check: auto (default), cpu or cuda")
-      ->check(CLI::IsMember(devices));
+  app.add_option("--device", arguments.device, "device to check: auto (default), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_option("--nproc", arguments.processes,
                  "processes to start here (default: one per GPU, or two on a CPU)")
       ->check(CLI::Range(1, 1024));
   app.add_option(
-      "--output", options.output,
+      "--output", arguments.output,
       "folder to test locking and writing in, as output.dir of a run (default: the working directory)");
-  app.add_option("--save", options.save, "file (.json) for the measured rates, for plan --device");
+  app.add_option("--save", arguments.save, "file (.json) for the measured rates, for plan --device");
   app.add_flag("--json", arguments.json, "print the results as JSON");
   app.footer("Exit code 0: no check failed; 1: a check failed; its reason is printed.");
 }
@@ -250,7 +245,7 @@ int run(int argc, char** argv) {
   bool schema = false;
   CLI::App* spec_app = app.add_subcommand("spec", "list every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
-  sdp::ChosenNames chosen;
+  std::map<std::string, std::string> chosen;
   spec_app->add_option_function<std::string>(
       "--model", [&](const std::string& name) { chosen["model"] = name; },
       "list only the keys of this model");

@@ -5,21 +5,21 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "checkpoint/checkpointing.h"
-#include "checkpoint/files/store.h"
-#include "checkpoint/resumed_run.h"
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
-#include "experiment/spec/resume.h"
+#include "cost/make_experiment.h"
+#include "engine/device.h"
+#include "experiment/load.h"
+#include "experiment/resume.h"
 #include "inputs.h"
 #include "process/signals.h"
+#include "run/checkpoint_store.h"
+#include "run/progress.h"
+#include "run/resumed_run.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
 #include "spec/text.h"
-#include "telemetry/progress.h"
 #include "train/run_rank.h"
 
 namespace sdp {
@@ -125,9 +125,11 @@ int train_command(const TrainArguments& arguments) {
   const RunFolder folder = run_folder_of(spec);
   const bool goes_on = finds_checkpoint(folder.dir, arguments.resume);
   if (!goes_on) make_experiment(spec, processes);
-  const LockedRunFolder locked = create_run_folder(
-      spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
-      [](const std::filesystem::path& dir) { return RunLock::acquire_for_child(dir, print_notice); });
+  const LockedRunFolder locked =
+      create_run_folder(spec.output.dir, spec.name, /*resume=*/arguments.resume != Resume::kNo,
+                        [](const std::filesystem::path& dir) {
+                          return RunLock::acquire(dir, print_notice, {.heartbeat = {}});
+                        });
   if (goes_on) make_experiment(spec, processes, owners_of_run(folder, arguments.resume, spec));
   signals.block();  // for the launcher, and for its processes until they handle signals
   const int code = launch(processes, arguments.command_line, locked.folder.dir);

@@ -93,13 +93,13 @@ DevicePlace place_of_device(at::Device device) {
 [[noreturn]] void end_process(Communicator::Connection& connection,
                               const std::vector<Departure>& departures) {
   if (connection.threw_loss) _exit(static_cast<int>(ExitCode::kPeerLost));
-  const Loss loss = describe_loss(departures);
+  const ProcessLoss loss = describe_process_loss(departures);
   write_line(
       fmt::format("error: Rank {} lost {}{}. {} No collective reported this within {} s; this process ends.",
                   connection.rank, loss.who, during(connection.phase, connection.operation), loss.why,
                   PeerWatch::kPatience.count()));
-  if (const std::lock_guard lock(connection.notice_mutex); !connection.last_words.empty())
-    write_line(connection.last_words);
+  if (const std::lock_guard lock(connection.notice_mutex); !connection.failure_hint.empty())
+    write_line(connection.failure_hint);
   _exit(static_cast<int>(ExitCode::kPeerLost));
 }
 
@@ -145,8 +145,8 @@ std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, cons
                                 .answer_timeout = std::min(kAnswerTimeout, member.timeout)};
   if (!member.single_host) options.master = member.master_address;
   if (member.is_process) options.events = events_of_process(connection, options.answer_timeout);
-  options.events.whereabouts = [&connection] {
-    return Whereabouts{connection.collectives, place_of(connection.phase, connection.operation)};
+  options.events.status = [&connection] {
+    return ProcessStatus{connection.collectives, place_of(connection.phase, connection.operation)};
   };
   return std::make_unique<PeerWatch>(*connection.store, std::move(options));
 }
@@ -155,7 +155,7 @@ std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, cons
 /// and never answers, c10d waits forever.
 struct Attempt {
   ConnectProgress progress;
-  Socket done = Socket(eventfd(0, EFD_CLOEXEC));
+  Descriptor done{eventfd(0, EFD_CLOEXEC)};
   std::mutex mutex;  ///< protects the following members
   std::unique_ptr<Communicator::Connection> connection;
   std::exception_ptr error;
@@ -214,7 +214,7 @@ std::unique_ptr<Communicator> joined(std::unique_ptr<Communicator::Connection> c
 /// from variables, which may be left over from another program.
 void wait_for(const Attempt& attempt, const Rendezvous& rendezvous, int stop_descriptor, Deadline deadline) {
   bool is_silent = rendezvous.ranks.rendezvous_file.empty() && rendezvous.ranks.local_rank == 0;
-  std::array<pollfd, 2> polled = {pollfd{.fd = attempt.done.descriptor(), .events = POLLIN, .revents = 0},
+  std::array<pollfd, 2> polled = {pollfd{.fd = attempt.done.number(), .events = POLLIN, .revents = 0},
                                   pollfd{.fd = stop_descriptor, .events = POLLIN, .revents = 0}};
   for (;;) {
     const auto left =
@@ -330,7 +330,7 @@ std::unique_ptr<Communicator> connect(const Ranks& ranks, at::Device device, con
     const std::lock_guard lock(attempt->mutex);
     attempt->connection = std::move(connection);
     attempt->error = error;
-    eventfd_write(attempt->done.descriptor(), 1);
+    eventfd_write(attempt->done.number(), 1);
   });
   const Rendezvous rendezvous(ranks, options);
   wait_for(*attempt, rendezvous, options.stop_descriptor,

@@ -15,7 +15,7 @@
 #include <stdexcept>
 
 #include "comm/ranks.h"
-#include "hash/hash.h"
+#include "spec/hash.h"
 
 namespace sdp {
 namespace {
@@ -63,7 +63,7 @@ Address read_address(c10d::Store& store, int rank, const std::string& master) {
 
 /// A client that has connected and not yet identified itself.
 struct Guest {
-  Socket socket;
+  Descriptor socket;
   std::string number;  ///< sent to it
   std::string text;    ///< received so far
   Deadline deadline;
@@ -72,7 +72,7 @@ struct Guest {
 /// Reads the data that a guest has sent. Returns false if the connection has ended.
 bool listen_to(Guest& guest, size_t bytes) {
   std::string text(bytes - guest.text.size(), '\0');
-  const ssize_t received = recv(guest.socket.descriptor(), text.data(), text.size(), MSG_DONTWAIT);
+  const ssize_t received = recv(guest.socket.number(), text.data(), text.size(), MSG_DONTWAIT);
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return true;
   if (received <= 0) return false;
   guest.text.append(text, 0, static_cast<size_t>(received));
@@ -90,10 +90,10 @@ std::optional<int> rank_of(const Guest& guest, const std::string& secret, int li
 }
 
 /// Waits until data or a connection arrives, a guest's time is over or the deadline passes.
-std::vector<pollfd> poll_all(const Socket& listener, const std::list<Guest>& guests, Deadline deadline) {
-  std::vector<pollfd> polled = {{.fd = listener.descriptor(), .events = POLLIN, .revents = 0}};
+std::vector<pollfd> poll_all(const Descriptor& listener, const std::list<Guest>& guests, Deadline deadline) {
+  std::vector<pollfd> polled = {{.fd = listener.number(), .events = POLLIN, .revents = 0}};
   for (const Guest& guest : guests) {
-    polled.push_back({.fd = guest.socket.descriptor(), .events = POLLIN, .revents = 0});
+    polled.push_back({.fd = guest.socket.number(), .events = POLLIN, .revents = 0});
     deadline = std::min(deadline, guest.deadline);
   }
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -101,7 +101,7 @@ std::vector<pollfd> poll_all(const Socket& listener, const std::list<Guest>& gue
   return polled;
 }
 
-std::vector<int> missing_above(int rank, const std::vector<Socket>& peers) {
+std::vector<int> missing_above(int rank, const std::vector<Descriptor>& peers) {
   std::vector<int> missing;
   for (int other = rank + 1; other < static_cast<int>(peers.size()); ++other)
     if (!peers[static_cast<size_t>(other)].is_open()) missing.push_back(other);
@@ -109,8 +109,8 @@ std::vector<int> missing_above(int rank, const std::vector<Socket>& peers) {
 }
 
 /// Accepts the connections of the processes with higher ranks.
-void receive_peers(const Socket& listener, const std::string& secret, const Meeting& meeting,
-                   std::vector<Socket>& peers) {
+void receive_peers(const Descriptor& listener, const std::string& secret, const Meeting& meeting,
+                   std::vector<Descriptor>& peers) {
   const size_t bytes = hello(secret, "", 0, 0).size();
   std::list<Guest> guests;
   while (true) {
@@ -132,9 +132,9 @@ void receive_peers(const Socket& listener, const std::string& secret, const Meet
       guest = is_there && !is_complete ? std::next(guest) : guests.erase(guest);
     }
     if (polled.front().revents == 0) continue;
-    if (Socket accepted = accept_before(listener, Clock::now()); accepted.is_open()) {
+    if (Descriptor accepted = accept_before(listener, Clock::now()); accepted.is_open()) {
       guests.push_back({std::move(accepted), random_number(), "", Clock::now() + kHelloTimeout});
-      send(guests.back().socket.descriptor(), guests.back().number.data(), kNumberSize, MSG_NOSIGNAL);
+      send(guests.back().socket.number(), guests.back().number.data(), kNumberSize, MSG_NOSIGNAL);
     }
     if (guests.size() > kMostGuests) guests.pop_front();
   }
@@ -142,24 +142,24 @@ void receive_peers(const Socket& listener, const std::string& secret, const Meet
 
 }  // namespace
 
-std::vector<Socket> meet_peers(c10d::Store& store, const Meeting& meeting) {
-  std::vector<Socket> peers(static_cast<size_t>(meeting.size));
+std::vector<Descriptor> meet_peers(c10d::Store& store, const Meeting& meeting) {
+  std::vector<Descriptor> peers(static_cast<size_t>(meeting.size));
   if (meeting.size == 1) return peers;
   const bool one_host = meeting.master.empty();
-  const Socket listener = listen_on_free_port(meeting.master, one_host);
+  const Descriptor listener = listen_on_free_port(meeting.master, one_host);
   if (meeting.rank == 0) store.set(kSecretKey, random_number());
   const std::string secret = store.get_to_str(kSecretKey);
   const std::string own = one_host ? kLoopback : address_towards(meeting.master);
   store.set(address_key(meeting.rank), fmt::format("{} {}", own.empty() ? "master" : own, port_of(listener)));
   for (int rank = 0; rank < meeting.rank; ++rank) {
     const Address address = read_address(store, rank, meeting.master);
-    Socket& peer = peers[static_cast<size_t>(rank)];
+    Descriptor& peer = peers[static_cast<size_t>(rank)];
     peer = connect_before(address.host, address.port, meeting.deadline);
     const std::string number = receive_before(peer, kNumberSize, meeting.deadline);
     send_all(peer, hello(secret, number, rank, meeting.rank));
   }
   receive_peers(listener, secret, meeting, peers);
-  for (const Socket& peer : peers)
+  for (const Descriptor& peer : peers)
     if (peer.is_open() && !one_host) notice_lost_host(peer);
   return peers;
 }

@@ -159,23 +159,23 @@ constexpr const char* kAnnouncement = ".rendezvous";
 constexpr std::chrono::milliseconds kPoll{20};
 
 /// Not open if there is no such file, or another user's.
-Socket open_own(const fs::path& path) {
-  Socket file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+Descriptor open_own(const fs::path& path) {
+  Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!file.is_open() && errno != ENOENT) throw_io_error("open", path, errno);
   struct stat status = {};
-  return fstat(file.descriptor(), &status) == 0 && status.st_uid == geteuid() ? std::move(file) : Socket();
+  return fstat(file.number(), &status) == 0 && status.st_uid == geteuid() ? std::move(file) : Descriptor();
 }
 
-Socket create(const fs::path& path) {
+Descriptor create(const fs::path& path) {
   fs::remove(path);
-  Socket file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600));
+  Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600));
   if (!file.is_open()) throw_io_error("create", path, errno);
   return file;
 }
 
 /// Whether another open file holds the exclusive lock. c10d's FileStore uses locks of the same kind.
-bool is_held(const Socket& file) {
-  return flock(file.descriptor(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+bool is_held(const Descriptor& file) {
+  return flock(file.number(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 }  // namespace
@@ -221,11 +221,11 @@ Announcement::Announcement(const fs::path& folder) try : path_(folder / kAnnounc
   create(store_file(folder));
   const fs::path draft = fs::path(path_) += ".new";
   lock_ = create(draft);
-  if (flock(lock_.descriptor(), LOCK_EX | LOCK_NB) != 0)
+  if (flock(lock_.number(), LOCK_EX | LOCK_NB) != 0)
     problem_ = std::strerror(errno);
   else if (!is_held(open_own(draft)))
     problem_ = "locks have no effect there";
-  if (!problem_.empty() && write(lock_.descriptor(), "-", 1) != 1) throw_io_error("write", draft, errno);
+  if (!problem_.empty() && write(lock_.number(), "-", 1) != 1) throw_io_error("write", draft, errno);
   fs::rename(draft, path_);
 } catch (const fs::filesystem_error& error) {
   throw_io_error("write", error.path1(), error.code().value());
@@ -239,9 +239,9 @@ Announcement::~Announcement() {
 bool await_announcement(const fs::path& folder, Deadline deadline) {
   const fs::path path = fs::absolute(folder / kAnnouncement);
   for (;;) {
-    const Socket file = open_own(path);
+    const Descriptor file = open_own(path);
     struct stat status = {};
-    if (file.is_open() && fstat(file.descriptor(), &status) == 0 && status.st_size > 0) return false;
+    if (file.is_open() && fstat(file.number(), &status) == 0 && status.st_size > 0) return false;
     if (is_held(file)) return true;
     if (std::chrono::steady_clock::now() >= deadline)
       throw std::runtime_error(

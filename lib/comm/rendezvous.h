@@ -2,7 +2,6 @@
 
 // The rendezvous: where the processes of a job exchange their addresses. Internal to comm/.
 
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -37,7 +36,7 @@ class Announcement {
 
  private:
   std::filesystem::path path_;
-  Socket lock_;
+  Descriptor lock_;
   std::string problem_;
 };
 
@@ -84,6 +83,6 @@ struct Meeting {
 /// number that it uses once, and turns it away unless it answers within 5 s with its rank and an HMAC of
 /// both, whose key is a secret in the store. Many strangers may connect at a time without delaying the ranks.
 /// Throws std::runtime_error, which names the missing ranks, or the store's errors.
-std::vector<Socket> meet_peers(c10d::Store& store, const Meeting& meeting);
+std::vector<Descriptor> meet_peers(c10d::Store& store, const Meeting& meeting);
 
 }  // namespace sdp

@@ -1,13 +1,11 @@
 #include "comm/sockets.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -38,11 +36,11 @@ Addresses resolve(const std::string& host, int port, int type) {
 sockaddr_storage local_address_towards(const std::string& host) {
   const Addresses addresses = resolve(host, /*port=*/9, SOCK_DGRAM);  // nothing is sent
   for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
-    const Socket probe(socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const Descriptor probe(socket(one->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     sockaddr_storage local{};
     socklen_t length = sizeof(local);
-    if (probe.is_open() && connect(probe.descriptor(), one->ai_addr, one->ai_addrlen) == 0 &&
-        getsockname(probe.descriptor(), reinterpret_cast<sockaddr*>(&local), &length) == 0)
+    if (probe.is_open() && connect(probe.number(), one->ai_addr, one->ai_addrlen) == 0 &&
+        getsockname(probe.number(), reinterpret_cast<sockaddr*>(&local), &length) == 0)
       return local;
   }
   fail(fmt::format("no route to {}", host));
@@ -68,34 +66,23 @@ bool poll_before(int descriptor, short events, Deadline deadline) {
 }
 
 /// The result is not open if connecting fails; errno then has the reason.
-Socket try_connect(const addrinfo& address, Deadline deadline) {
-  Socket made(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Descriptor try_connect(const addrinfo& address, Deadline deadline) {
+  Descriptor made(socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.is_open()) return {};
-  if (connect(made.descriptor(), address.ai_addr, address.ai_addrlen) == 0) return made;
+  if (connect(made.number(), address.ai_addr, address.ai_addrlen) == 0) return made;
   if (errno != EINPROGRESS) return {};
-  if (!poll_before(made.descriptor(), POLLOUT, deadline)) {
+  if (!poll_before(made.number(), POLLOUT, deadline)) {
     errno = ETIMEDOUT;
     return {};
   }
   int error = 0;
   socklen_t length = sizeof(error);
-  getsockopt(made.descriptor(), SOL_SOCKET, SO_ERROR, &error, &length);
+  getsockopt(made.number(), SOL_SOCKET, SO_ERROR, &error, &length);
   errno = error;
-  return error == 0 ? std::move(made) : Socket();
+  return error == 0 ? std::move(made) : Descriptor();
 }
 
 }  // namespace
-
-Socket::Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-Socket::~Socket() {
-  if (is_open()) close(descriptor_);
-}
 
 void check_resolves(const std::string& host) {
   resolve(host, /*port=*/0, SOCK_STREAM);
@@ -111,56 +98,56 @@ std::string address_towards(const std::string& host) {
   return text;
 }
 
-Socket listen_on_free_port(const std::string& towards, bool loopback_only) {
+Descriptor listen_on_free_port(const std::string& towards, bool loopback_only) {
   sockaddr_storage address{};
   address.ss_family = loopback_only ? AF_INET : local_address_towards(towards).ss_family;
   if (loopback_only) reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  Socket listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Descriptor listener(socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const socklen_t length = address.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   if (!listener.is_open() ||
-      bind(listener.descriptor(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listener.descriptor(), SOMAXCONN) != 0)
+      bind(listener.number(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listener.number(), SOMAXCONN) != 0)
     fail("cannot listen");
   return listener;
 }
 
-int port_of(const Socket& listener) {
+int port_of(const Descriptor& listener) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
-  if (getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+  if (getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
     fail("cannot read the port of the listening socket");
   return ntohs(address.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in&>(address).sin_port
                                             : reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
 }
 
-Socket accept_before(const Socket& listener, Deadline deadline) {
-  while (poll_before(listener.descriptor(), POLLIN, deadline)) {
-    Socket accepted(accept4(listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+Descriptor accept_before(const Descriptor& listener, Deadline deadline) {
+  while (poll_before(listener.number(), POLLIN, deadline)) {
+    Descriptor accepted(accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (accepted.is_open()) return accepted;
     if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) fail("cannot accept a connection");
   }
   return {};
 }
 
-Socket connect_before(const std::string& host, int port, Deadline deadline) {
+Descriptor connect_before(const std::string& host, int port, Deadline deadline) {
   const Addresses addresses = resolve(host, port, SOCK_STREAM);
   for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next)
-    if (Socket connected = try_connect(*one, deadline); connected.is_open()) return connected;
+    if (Descriptor connected = try_connect(*one, deadline); connected.is_open()) return connected;
   fail(fmt::format("cannot connect to {}:{}", host, port));
 }
 
-void send_all(const Socket& socket, const std::string& text) {
+void send_all(const Descriptor& socket, const std::string& text) {
   // The text is short enough for the kernel's buffer.
-  if (send(socket.descriptor(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
+  if (send(socket.number(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size()))
     fail("cannot send");
 }
 
-std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline) {
+std::string receive_before(const Descriptor& socket, size_t bytes, Deadline deadline) {
   std::string text(bytes, '\0');
   for (size_t got = 0; got < bytes;) {
-    if (!poll_before(socket.descriptor(), POLLIN, deadline))
+    if (!poll_before(socket.number(), POLLIN, deadline))
       throw std::runtime_error("a process has accepted the connection and says nothing");
-    const ssize_t more = recv(socket.descriptor(), text.data() + got, bytes - got, MSG_DONTWAIT);
+    const ssize_t more = recv(socket.number(), text.data() + got, bytes - got, MSG_DONTWAIT);
     if (more == 0) throw std::runtime_error("a process has closed the connection");
     if (more < 0 && errno != EAGAIN && errno != EINTR) fail("cannot receive");
     got += more > 0 ? static_cast<size_t>(more) : 0;
@@ -168,9 +155,9 @@ std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline
   return text;
 }
 
-void notice_lost_host(const Socket& socket) {
+void notice_lost_host(const Descriptor& socket) {
   const auto set = [&](int level, int option, int value) {
-    if (setsockopt(socket.descriptor(), level, option, &value, sizeof(value)) != 0) fail("setsockopt");
+    if (setsockopt(socket.number(), level, option, &value, sizeof(value)) != 0) fail("setsockopt");
   };
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 10);

@@ -6,24 +6,11 @@
 #include <chrono>
 #include <string>
 
+#include "io/file.h"
+
 namespace sdp {
 
 using Deadline = std::chrono::steady_clock::time_point;
-
-/// Owns a file descriptor and closes it when destroyed.
-class Socket {
- public:
-  Socket() = default;
-  explicit Socket(int descriptor) : descriptor_(descriptor) {}
-  Socket(Socket&& other) noexcept;
-  Socket& operator=(Socket&& other) noexcept;
-  ~Socket();
-  int descriptor() const { return descriptor_; }
-  bool is_open() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_ = -1;
-};
 
 /// Throws if the name or address is unknown.
 void check_resolves(const std::string& host);
@@ -33,18 +20,18 @@ std::string address_towards(const std::string& host);
 
 /// Listens on a free port, either of the loopback interface or of all interfaces. In the latter case the
 /// address family is the one used to reach the host `towards`.
-Socket listen_on_free_port(const std::string& towards, bool loopback_only);
-int port_of(const Socket& listener);
+Descriptor listen_on_free_port(const std::string& towards, bool loopback_only);
+int port_of(const Descriptor& listener);
 
 /// Accepts a connection. The result is not open if the deadline passes first.
-Socket accept_before(const Socket& listener, Deadline deadline);
-Socket connect_before(const std::string& host, int port, Deadline deadline);
+Descriptor accept_before(const Descriptor& listener, Deadline deadline);
+Descriptor connect_before(const std::string& host, int port, Deadline deadline);
 
-void send_all(const Socket& socket, const std::string& text);
+void send_all(const Descriptor& socket, const std::string& text);
 /// That many bytes.
-std::string receive_before(const Socket& socket, size_t bytes, Deadline deadline);
+std::string receive_before(const Descriptor& socket, size_t bytes, Deadline deadline);
 
 /// Makes the kernel close the connection about 30 s after the other host has stopped answering.
-void notice_lost_host(const Socket& socket);
+void notice_lost_host(const Descriptor& socket);
 
 }  // namespace sdp

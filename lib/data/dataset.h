@@ -13,10 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "data/data_identity.h"
 #include "data/data_spec.h"
-#include "data/formats/buffer.h"
-#include "data/formats/on_problem.h"
-#include "data/image_shape.h"
+#include "formats/buffer.h"
+#include "formats/image_shape.h"
+#include "formats/on_problem.h"
 #include "io/on_progress.h"
 #include "model/model_spec.h"
 #include "spec/error.h"
@@ -53,14 +54,6 @@ struct ImageAugmentation {
 struct TrainingSample {
   int64_t position;
   int64_t index;
-};
-
-/// Identifies a data set; the same for copies on other machines.
-struct DataIdentity {
-  int64_t samples = 0;
-  std::string hash = {};  ///< of the images in memory, or of the names and sizes of files
-
-  bool operator==(const DataIdentity&) const = default;
 };
 
 /// An image that exists but does not decode; data.on_error lets a run skip it.

@@ -23,13 +23,15 @@ at::Tensor are_finite(const std::vector<at::Tensor>& tensors);
 std::optional<size_t> first_not_finite(const std::vector<at::Tensor>& tensors);
 
 /// Whether a single tensor is finite.
-bool is_finite(const at::Tensor& tensor);
+inline bool is_finite(const at::Tensor& tensor) {
+  return !first_not_finite({tensor});
+}
 
 // Compares the copies of parameter values on different processes. The method keeps them equal bit by bit:
 // every owner applies the same averaged gradient, or receives the values from the one that does. A difference
 // means that a copy was changed otherwise, for example by faulty memory.
 
-/// A unit's piece of a parameter of which not all copies are equal.
+/// A unit's slice of a parameter of which not all copies are equal.
 struct DifferentCopies {
   int parameter = 0;
   int unit = kSharedUnit;

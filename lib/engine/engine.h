@@ -1,46 +1,31 @@
 #pragma once
 
-// The engine turns the gradients of subnetworks into new parameter values, bucket by bucket, as a Schedule
-// prescribes. It does not depend on the model. If every worker owns every unit, the result is data
-// parallelism: ZeRO-1 with `shard`, ZeRO-2 if gradients are released too, plain DDP without `shard`.
+// The engine turns the gradients of subnetworks into new parameter values, bucket by bucket, as an
+// ExchangePlan prescribes. It does not depend on the model. If every worker owns every unit, the result is
+// data parallelism: ZeRO-1 with `shard`, ZeRO-2 if gradients are released too, plain DDP without `shard`.
 //
 // A step consists of `begin_backward` and `end_backward` around each backward pass, then `reduce`, `step` and
 // `gather_values`; the next forward pass calls `await_values` before each branch. Every process calls these
-// functions in the same order. Buckets are exchanged in the schedule's order, whatever this process holds and
-// in whatever order its gradients become ready.
+// functions in the same order. Buckets are exchanged in the exchange plan's order, whatever this process
+// holds and in whatever order its gradients become ready.
 
-#include <deque>
 #include <functional>
-#include <map>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "engine/clocks.h"
+#include "engine/local_bucket.h"
 #include "engine/parameter_store.h"
 #include "optim/optimizer_spec.h"
 #include "subnet/exchange.h"
 
 namespace sdp {
 
-/// A range of a parameter's state, for checkpoints: elements [begin, end) of a unit's piece of the
-/// parameter.
-struct StateRange {
-  std::string kind;  ///< "value" (master value) or a name from OptimizerSpec::state_names()
-  int parameter = 0;
-  int unit = kSharedUnit;
-  int64_t begin = 0;
-  int64_t end = 0;
-  at::Tensor values;  ///< flat
-};
-
 class Engine {
  public:
-  Engine(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
+  Engine(const SubnetPlan& plan, const ExchangePlan& exchanges, const OptimizerSpec& optimizer,
          Communicator& comm);
-  ~Engine();
-  Engine(const Engine&) = delete;  // the leaves' hooks point to it
+  Engine(const Engine&) = delete;  // the leaves' hooks and the buckets point to it
   Engine& operator=(const Engine&) = delete;
 
   ParameterStore& store() { return store_; }
@@ -48,18 +33,18 @@ class Engine {
   /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
   /// parameter at a time.
   void set_values(const std::function<at::Tensor(int parameter)>& full);
-  /// Initializes every parameter with random numbers from a seed of its own (model/tensors.h).
+  /// Initializes every parameter with random numbers from a seed of its own (layers/tensors.h).
   void initialize(uint64_t seed);
 
   /// Call these before and after a slot's backward pass over one micro-batch. `last`: no other backward pass
   /// follows on this process before gradients are reduced, which happens once per step or after each
-  /// micro-batch (schedule options).
+  /// micro-batch (exchange plan options).
   ///
   /// If every pass is the last one, gradients stay where autograd stores them until they are sent; otherwise
   /// they are added to buffers of the sum type. If gradients are reduced after each micro-batch, the results
-  /// are added up in this process's share.
+  /// are added up in this process's shard.
   ///
-  /// With `release_gradients` (schedule options) the engine takes each gradient as soon as autograd has
+  /// With `release_gradients` (exchange plan options) the engine takes each gradient as soon as autograd has
   /// computed it: if gradients are accumulated, it adds the gradient to the buffers at once. In the last pass
   /// it exchanges each bucket as soon as all of the bucket's gradients are ready, while the backward pass
   /// continues, and frees their memory. Without `release_gradients`, all of this happens after the pass.
@@ -81,20 +66,20 @@ class Engine {
   at::Tensor gradients_are_finite() const;
   /// Discards the averaged gradients. Call it instead of step() and gather_values() to skip the step.
   void discard_gradients();
-  /// Updates this process's share (without `shard`: everything it holds) with learning rate `lr`.
+  /// Updates this process's shard (without `shard`: everything it holds) with learning rate `lr`.
   void step(double lr);
   /// Begins the all-gathers that send the updated values to all other processes that store them: the holders
   /// or, with backward masking, all processes. They continue during the next forward pass.
-  void gather_values();
+  void gather_values() { run(order_.begin_gathering()); }
   /// Returns when everything that the forward pass reads up to and including this branch has its new values.
   /// -1 stands for the layers before the first branch. On CUDA the current stream waits.
-  void await_values(int branch);
+  void await_values(int branch) { run(order_.reach(branch)); }
   /// Awaits all values. Code that reads values outside the forward pass must call it first.
-  void await_all_values();
+  void await_all_values() { await_values(static_cast<int>(plan_.layout.branches.size())); }
 
   /// Whether there is a moving average of the values (optimizer.ema_decay, after the first update).
   bool has_average() const { return optimizer_.ema_decay > 0 && steps_ > 0; }
-  /// Writes the elements of a unit's piece of a parameter whose average this process saves into `flat`, and
+  /// Writes the elements of a unit's slice of a parameter whose average this process saves into `flat`, and
   /// leaves the others. Over all processes, every element is written once.
   void read_average(int parameter, int unit, const at::Tensor& flat) const;
 
@@ -119,62 +104,30 @@ class Engine {
   void set_step_count(int64_t step_count);
 
  private:
-  struct BucketState;
-  struct InFlight;
   class Hook;
-
-  // gradients.cpp
-  void add_hooks();
   void on_gradient(int local_slot, int parameter);
   void accumulate(int parameter);
-  InFlight begin_reduce(int bucket);
-  void pack_gradients(InFlight& flight);
-  void add_received(InFlight& flight);
-  void divide_by_summands(int bucket);
-  void finish_reduce(InFlight& flight);
+  void run(const ExchangeEvents& events);
   void measure_norm();
   void clip();
 
-  // exchanges.cpp
-  void run(const ExchangeEvents& events);
-  /// An exchange with allocated, unset buffers.
-  InFlight prepare(int bucket, ExchangeKind kind) const;
-  void send_off(InFlight& flight);
-  ExchangeClock& clock_of(ExchangeKind kind);
-  void end(InFlight flight);
-  InFlight begin_gather(int bucket, ExchangeKind kind);
-  template <class Use>
-  void for_each_received(const InFlight& flight, Use use) const;
-  void finish_gradients(InFlight& flight);
-  void finish_values(InFlight& flight);
-
-  /// Flat gradients of the segment's pieces on this process, by parameter.
-  std::map<int, at::Tensor> flat_gradients(int bucket, int segment);
-  void release_packed(int bucket);
-  /// Copy of the values that this process updates, in the order of BucketState::segments.
-  at::Tensor read_updated(int bucket) const;
-  /// Calls `visit(range without values, its offset in the state tensors)` for each piece that this process
-  /// updates, or for each piece of its share only.
-  template <class Visit>
-  void for_each_state_range(int bucket, bool only_own_share, Visit visit) const;
-
   const SubnetPlan& plan_;
-  const Schedule& schedule_;
+  const ExchangePlan& exchanges_;
   const OptimizerSpec optimizer_;
   Communicator& comm_;
   ParameterStore store_;
   const BucketIndex index_;
-  std::vector<BucketState> states_;
   ExchangeOrder order_;
-  std::deque<InFlight> in_flight_;
+  ExchangeClock reduce_clock_;
+  ExchangeClock gather_clock_;
+  const BucketContext context_;
+  std::vector<LocalBucket> buckets_;
   bool has_sums_ = false;  ///< sum_gradients() or set_sums() has been called since the last reduce()
   int slot_ = -1;          ///< slot whose backward pass is running; -1: none
 
   at::Tensor step_tensor_;  ///< steps_ on the device, fp32
   at::Tensor gradient_norm_;
   int64_t steps_ = 0;
-  ExchangeClock reduce_clock_;
-  ExchangeClock gather_clock_;
 };
 
 }  // namespace sdp

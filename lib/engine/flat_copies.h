@@ -11,21 +11,6 @@
 
 namespace sdp {
 
-/// Divides a flat buffer into consecutive ranges.
-class Cursor {
- public:
-  explicit Cursor(at::Tensor buffer) : buffer_(std::move(buffer)) {}
-  at::Tensor next(int64_t elements) {
-    at::Tensor range = buffer_.narrow(0, at_, elements);
-    at_ += elements;
-    return range;
-  }
-
- private:
-  at::Tensor buffer_;
-  int64_t at_ = 0;
-};
-
 /// Collects copies. Those between contiguous tensors run in one launch per pair of types; on CUDA each other
 /// one is a launch of its own (a unit's columns of a matrix, in neuron construction). LibTorch's multi-tensor
 /// kernel needs equal strides, and copies tensor by tensor if a single pair has others or another type.

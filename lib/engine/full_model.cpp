@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "model/tensors.h"
+#include "layers/tensors.h"
 
 namespace sdp {
 
@@ -14,25 +14,23 @@ bool takes_branch_scale(const SubnetPlan& plan, const ParameterLayout& parameter
 }
 
 void FullModel::fetch(std::optional<int> branch) {
-  for (size_t i = 0; i < plan_.layout.parameters.size(); ++i) {
-    const ParameterLayout& parameter = plan_.layout.parameters[i];
-    if (parameter.branch != branch) continue;
-    parameters_[parameter.name] = read_one(static_cast<int>(i));
-  }
+  const std::vector<ParameterLayout>& parameters = plan_.layout.parameters;
+  std::vector<int> indices;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].branch == branch) indices.push_back(static_cast<int>(i));
+  for (const int index : indices)
+    parameters_.erase(parameters[index].name);  // not beside the new values
+  const std::vector<at::Tensor> values = read_scaled(indices);
+  for (size_t i = 0; i < indices.size(); ++i)
+    parameters_[parameters[indices[i]].name] = values[i];
 }
 
-at::Tensor FullModel::read_one(int index) {
-  const at::Tensor values = read_parameter(index);
-  const bool is_scaled = branch_scale_ != 1 && takes_branch_scale(plan_, plan_.layout.parameters[index]);
-  return is_scaled ? values * branch_scale_ : values;
-}
-
-void FullModel::fetch_shared() {
-  fetch(std::nullopt);
-}
-
-void FullModel::fetch_branch(int branch) {
-  fetch(branch);
+std::vector<at::Tensor> FullModel::read_scaled(const std::vector<int>& indices) {
+  std::vector<at::Tensor> values = read_parameters(indices);
+  for (size_t i = 0; i < indices.size(); ++i)
+    if (branch_scale_ != 1 && takes_branch_scale(plan_, plan_.layout.parameters[indices[i]]))
+      values[i] = values[i] * branch_scale_;
+  return values;
 }
 
 void FullModel::drop_branch(int branch) {
@@ -46,65 +44,76 @@ at::Tensor FullModel::find_parameter(const std::string& name, int) const {
   return found->second;
 }
 
-at::Tensor FullModel::find_buffer(const std::string& name, int) const {
-  return buffers_.at(name);
-}
-
-LiveFullModel::LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine,
+LiveFullModel::LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engine& engine,
                              Communicator& comm, ModelValues values)
-    : FullModel(plan, values), schedule_(schedule), engine_(engine), store_(engine.store()), comm_(comm) {
+    : FullModel(plan, values), exchanges_(exchanges), engine_(engine), store_(engine.store()), comm_(comm) {
   average_buffers();
 }
 
-at::Tensor LiveFullModel::read_parameter(int index) {
+std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& indices) {
   const at::NoGradGuard no_grad;
-  const ParameterLayout& parameter = plan_.layout.parameters[index];
-  const at::TensorOptions options =
-      at::TensorOptions(scalar_type(element_type(parameter, schedule_.options.precision)))
-          .device(comm_.device());
-  const at::Tensor full = at::empty(parameter.shape, options);
-  const std::vector<int> units = plan_.units_of(parameter);
-  const std::vector<at::Tensor> views = piece_views(full, parameter.slice, plan_, units);
-  for (size_t i = 0; i < units.size(); ++i)
-    read_piece(index, units[i], views[i]);
-  return full;
-}
-
-void LiveFullModel::read_piece(int parameter, int unit, const at::Tensor& view) const {
-  if (values() == ModelValues::kAverage) {
-    at::Tensor flat =
-        at::zeros({view.numel()}, view.options().dtype(scalar_type(sum_type(schedule_.options.precision))));
-    engine_.read_average(parameter, unit, flat);
-    comm_.all_reduce_sum(flat);  // one of the summands of every element is not 0
-    view.copy_(flat.view(view.sizes()));
-    return;
+  struct Received {
+    int parameter, unit, sender;
+    at::Tensor slice;  ///< of the whole parameter
+    at::ScalarType type;
+    int64_t offset, bytes;
+  };
+  std::vector<Received> received;  // what not all processes have
+  int64_t bytes = 0;
+  std::vector<at::Tensor> wholes;
+  const bool is_average = values() == ModelValues::kAverage;
+  for (const int index : indices) {
+    const ParameterLayout& parameter = plan_.layout.parameters[index];
+    const at::ScalarType type = scalar_type(element_type(parameter, exchanges_.options.precision));
+    const at::ScalarType sent = is_average ? scalar_type(sum_type(exchanges_.options.precision)) : type;
+    wholes.push_back(at::empty(parameter.shape, at::TensorOptions(type).device(comm_.device())));
+    const std::vector<int> units = plan_.units_of(parameter);
+    const std::vector<at::Tensor> slices = slice_views(wholes.back(), parameter.slice, plan_, units);
+    for (size_t i = 0; i < units.size(); ++i) {
+      const MemberSet owners = exchanges_.slot_map.processes_of(plan_.owners(units[i]));
+      const bool is_everywhere =
+          plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
+      if (is_everywhere && !is_average) {
+        slices[i].copy_(store_.slice(index, units[i]));
+        continue;
+      }
+      const int64_t of_slice = slices[i].numel() * static_cast<int64_t>(elementSize(sent));
+      received.push_back({index, units[i], owners.front(), slices[i], sent, bytes, of_slice});
+      bytes += (of_slice + 7) / 8 * 8;
+    }
   }
-  const MemberSet owners = schedule_.placement.processes_of(plan_.owners(unit));
-  const bool owns = owners.contains(comm_.rank());
-  const bool everyone_has_it = plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
-  if (owns || everyone_has_it) view.copy_(store_.piece(parameter, unit));
-  if (everyone_has_it) return;
-  at::Tensor piece = view.contiguous();
-  comm_.broadcast(piece, owners.front());
-  view.copy_(piece);
+  if (received.empty()) return wholes;
+  const at::Tensor words = at::zeros({bytes / 8}, at::TensorOptions(at::kLong).device(comm_.device()));
+  const auto place_of = [&](const Received& one) {
+    return words.view(at::kByte).narrow(0, one.offset, one.bytes).view(one.type);
+  };
+  for (const Received& one : received)
+    if (is_average)  // each process the elements whose state it has
+      engine_.read_average(one.parameter, one.unit, place_of(one));
+    else if (one.sender == comm_.rank())
+      place_of(one).view(one.slice.sizes()).copy_(store_.slice(one.parameter, one.unit));
+  comm_.all_reduce_sum(words);  // a copy: every byte is 0 on all processes but one
+  for (const Received& one : received)
+    one.slice.copy_(place_of(one).view(one.slice.sizes()));
+  return wholes;
 }
 
 /// Running statistics are averaged over the slots of the owners.
 void LiveFullModel::average_buffers() {
   const at::NoGradGuard no_grad;
   const at::TensorOptions options =
-      at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device());
+      at::TensorOptions(scalar_type(sum_type(exchanges_.options.precision))).device(comm_.device());
   std::vector<at::Tensor> sums;
   for (const BufferLayout& buffer : plan_.layout.buffers)
     sums.push_back(at::zeros(buffer.shape, options));
   if (sums.empty()) return;
   for (size_t s = 0; s < store_.slots().size(); ++s) {
-    for (const BufferPiece& piece : store_.buffer_pieces(static_cast<int>(s))) {
-      if (piece.frozen) continue;
-      const BufferLayout& buffer = plan_.layout.buffers[piece.buffer];
-      const auto owners = static_cast<double>(plan_.owners(piece.unit).size());
-      piece_view(sums[piece.buffer], buffer.slice, plan_, plan_.units_of(buffer), piece.unit)
-          .add_(piece.values / (owners * schedule_.placement.replicas));
+    for (const BufferSlice& slice : store_.buffer_slices(static_cast<int>(s))) {
+      if (slice.frozen) continue;
+      const BufferLayout& buffer = plan_.layout.buffers[slice.buffer];
+      const auto owners = static_cast<double>(plan_.owners(slice.unit).size());
+      slice_view(sums[slice.buffer], buffer.slice, plan_, plan_.units_of(buffer), slice.unit)
+          .add_(slice.values / (owners * exchanges_.slot_map.replicas));
     }
   }
   for (at::Tensor& sum : sums)

@@ -5,10 +5,12 @@
 // (eval.mode full) or one branch at a time (eval.mode streamed).
 
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
-#include "model/model.h"
+#include "layers/model.h"
 
 namespace sdp {
 
@@ -28,11 +30,11 @@ class FullModel : public TensorSource {
   /// marks (ParameterLayout::scales_branch_output).
   void set_branch_scale(double scale) { branch_scale_ = scale; }
   double branch_scale() const { return branch_scale_; }
-  void fetch_shared();
-  void fetch_branch(int branch);
+  void fetch_shared() { fetch(std::nullopt); }
+  void fetch_branch(int branch) { fetch(branch); }
   void drop_branch(int branch);
   /// Returns one parameter with the branch scale folded in, without keeping it.
-  at::Tensor read_one(int index);
+  at::Tensor read_one(int index) { return read_scaled({index}).front(); }
 
   int parts(int) const override { return 1; }
   /// These are copies: recalibration can write to them without changing any worker's buffers.
@@ -41,9 +43,9 @@ class FullModel : public TensorSource {
   ModelValues values() const { return values_; }
 
  protected:
-  /// The whole parameter in the full model's shape, in the type of the forward pass. Collective if other
-  /// processes hold values: all processes then fetch the same parameters in the same order.
-  virtual at::Tensor read_parameter(int index) = 0;
+  /// The whole parameters in the full model's shapes, in the types of the forward pass. Collective if other
+  /// processes hold values: all processes then read the same parameters in the same order.
+  virtual std::vector<at::Tensor> read_parameters(const std::vector<int>& indices) = 0;
 
   const SubnetPlan& plan_;
   const ModelValues values_;
@@ -51,25 +53,26 @@ class FullModel : public TensorSource {
 
  private:
   at::Tensor find_parameter(const std::string& name, int part) const override;
-  at::Tensor find_buffer(const std::string& name, int part) const override;
+  at::Tensor find_buffer(const std::string& name, int) const override { return buffers_.at(name); }
   void fetch(std::optional<int> branch);
+  std::vector<at::Tensor> read_scaled(const std::vector<int>& indices);
 
   double branch_scale_ = 1;
   std::map<std::string, at::Tensor> parameters_;
 };
 
-/// Assembled from the processes of a running engine. All functions are collective, including the constructor.
+/// Assembled from the processes of a running engine. All functions are collective, including the constructor;
+/// the values of a branch that not all processes have are exchanged in one collective.
 class LiveFullModel : public FullModel {
  public:
-  LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine, Communicator& comm,
-                ModelValues values = ModelValues::kCurrent);
+  LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engine& engine,
+                Communicator& comm, ModelValues values = ModelValues::kCurrent);
 
  private:
-  at::Tensor read_parameter(int index) override;
+  std::vector<at::Tensor> read_parameters(const std::vector<int>& indices) override;
   void average_buffers();
-  void read_piece(int parameter, int unit, const at::Tensor& view) const;
 
-  const Schedule& schedule_;
+  const ExchangePlan& exchanges_;
   const Engine& engine_;
   const ParameterStore& store_;
   Communicator& comm_;

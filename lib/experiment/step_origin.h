@@ -14,12 +14,16 @@ struct StepOrigin {
   int64_t samples = 0;             ///< consumed: the position in the training order
   int64_t batch_norm_updates = 0;  ///< not 0 at step 0: those of the imported weights
   double epochs = 0;               ///< consumed of train.epochs, which the budget scales
-  double warmup = 0;               ///< RunLength::warmup_steps, as it began; 0: by the keys of the schedule
+  double warmup = 0;  ///< RunLength::warmup_steps, as it began; 0: by the keys of the exchange plan
 
   /// Samples consumed by the first `done` steps, if those since the origin have `samples_per_step`: the
   /// position in the training order.
   int64_t samples_after(int64_t done, int64_t samples_per_step) const {
     return samples + (done - step) * samples_per_step;
+  }
+  /// Those of torchvision's num_batches_tracked after `done` updates, each with one per micro-batch.
+  int64_t batch_norm_updates_after(int64_t done, int64_t accumulate_steps) const {
+    return batch_norm_updates + (done - updates) * accumulate_steps;
   }
 
   bool operator==(const StepOrigin&) const = default;

@@ -11,25 +11,26 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/checkpointing.h"
-#include "checkpoint/resumed_run.h"
-#include "data/sets/tokens.h"
-#include "device/device.h"
+#include "data/device_loader.h"
+#include "data/tokens.h"
 #include "engine/checks.h"
+#include "engine/device.h"
 #include "eval/evaluation.h"
-#include "feed/feed.h"
 #include "hub/library_files.h"
 #include "hub/model_config.h"
 #include "io/file.h"
 #include "io/listing.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "run/checkpoint_reader.h"
+#include "run/checkpoint_tensors.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/resumed_run.h"
+#include "run/run_data.h"
+#include "run/run_folder.h"
+#include "run/run_text.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "telemetry/run_folder.h"
-#include "text/json_text.h"
-#include "train/run_data.h"
-#include "train/run_text.h"
+#include "spec/json_fields.h"
 
 namespace sdp {
 namespace {
@@ -60,10 +61,11 @@ void correct(FullModel& model, const Experiment& experiment, std::optional<doubl
   const auto train = open_split(spec, Split::kTrain, line);
   const std::unique_ptr<Communicator> comm =
       connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
-  const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
+  const DeviceDataset source(*train, spec.data, spec.train.precision, at::kCPU);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
-  Evaluator evaluator(experiment, source, source, *comm, line, on_skipped, checkpoint);
-  if (const auto trial = evaluator.correct(model, branch_scale))
+  EvalTimes times;
+  if (const auto trial = correct({experiment, source, source, *comm, line, on_skipped, checkpoint}, model,
+                                 branch_scale, times))
     std::printf("%s\n", describe(*trial, model.branch_scale()).c_str());
 }
 
@@ -77,10 +79,6 @@ void add_library_tensors(TensorFile& file, const Experiment& experiment, int64_t
 constexpr const char* kOwnKey = "sdp_train";
 constexpr const char* kWeightsKey = "weights";
 
-std::filesystem::path config_path(const std::filesystem::path& out) {
-  return out.parent_path() / "config.json";
-}
-
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 
@@ -92,9 +90,9 @@ void check_config_may_be_written(const std::filesystem::path& out, const ExportO
     throw UsageError(fmt::format("--out {}: {} was not written by sdp-train. Export into another folder.",
                                  out.string(), file.string()));
   };
-  if (std::ifstream file(config_path(out)); file) {
+  if (std::ifstream file(config_beside(out)); file) {
     const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains(kOwnKey)) refuse(config_path(out));
+    if (!json.is_object() || !json.contains(kOwnKey)) refuse(config_beside(out));
   } else {
     std::vector<std::filesystem::path> others = origin.imported_files;
     if (origin.tokens.tokenizer) others.insert(others.end(), {kTokenizer, kTokenizerConfig});
@@ -123,10 +121,10 @@ void write_tokenizer(const std::filesystem::path& out, const TokenOrigin& tokens
 void write_files_beside(const std::filesystem::path& out, nlohmann::ordered_json config,
                         const ExportOrigin& origin) {
   config[kOwnKey][kWeightsKey] = out.filename().string();
-  write_file_atomically(config_path(out), json_text(config, 2) + "\n");
+  write_file_atomically(config_beside(out), json_text(config, 2) + "\n");
   write_tokenizer(out, origin.tokens);
   for (const std::filesystem::path& file : origin.imported_files)
-    if (const auto path = out.parent_path() / file.filename(); path != config_path(out))
+    if (const auto path = out.parent_path() / file.filename(); path != config_beside(out))
       write_file_atomically(path, read_text(file));
 }
 
@@ -199,7 +197,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
   const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), origin, worker);
-  const SavedSubnetwork tensors(plan, reader, experiment.spec, at::kCPU, worker);
+  const auto tensors = saved_subnetwork(experiment, reader, at::kCPU, worker);
   const DType type = dtype_of(scalar_type(sum_type(experiment.spec.train.precision)));
   TensorFile file;
   const auto new_name = [&](const std::string& name) {
@@ -216,9 +214,9 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
                shape_of_units(layout.shape, layout.slice, plan, parts.front().units), source);
   };
   for (const ParameterLayout& parameter : plan.layout.parameters)
-    add(parameter, [&] { return tensors.parameter(parameter.name); });
+    add(parameter, [&] { return tensors->parameter(parameter.name); });
   for (const BufferLayout& buffer : plan.layout.buffers)
-    add(buffer, [&] { return tensors.buffer(buffer.name); });
+    add(buffer, [&] { return tensors->buffer(buffer.name); });
   TensorMetadata metadata = metadata_of(reader.manifest());
   metadata["worker"] = std::to_string(worker);
   write_files_beside(out, described.config, origin);
@@ -235,19 +233,19 @@ void export_run(ExperimentSpec spec, const ExportRequest& request) {
   use_own_cores();
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = [&] {
-    Work work(line, "verifying the checkpoint");
-    return CheckpointReader(request.run_dir, request.step, /*verify_hashes=*/true, work.on_progress());
+    ProgressTask task(line, "verifying the checkpoint");
+    return CheckpointReader(request.run_dir, request.step, /*verify_hashes=*/true, task.on_progress());
   }();
   if (request.worker) {
-    Work work(line, "exporting the subnetwork");
-    export_subnetwork(reader, experiment, *request.worker, origin, request.out, work.on_progress());
+    ProgressTask task(line, "exporting the subnetwork");
+    export_subnetwork(reader, experiment, *request.worker, origin, request.out, task.on_progress());
   } else {
-    SavedFullModel model(experiment.plan, reader, spec, at::kCPU,
-                         request.average ? ModelValues::kAverage : ModelValues::kCurrent);
-    correct(model, experiment, branch_scale_to_export(experiment, request.run_dir, reader.manifest()),
+    const auto model = saved_full_model(experiment, reader, at::kCPU,
+                                        request.average ? ModelValues::kAverage : ModelValues::kCurrent);
+    correct(*model, experiment, branch_scale_to_export(experiment, request.run_dir, reader.manifest()),
             reader.folder(), line);
-    Work work(line, "exporting the model");
-    export_model(model, experiment, reader.manifest(), origin, request.out, work.on_progress());
+    ProgressTask task(line, "exporting the model");
+    export_model(*model, experiment, reader.manifest(), origin, request.out, task.on_progress());
   }
   std::printf("wrote %s\n", request.out.c_str());
 }

@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/checkpointing.h"
-#include "experiment/experiment.h"
 #include "io/on_progress.h"
 
 namespace sdp {
+
+struct Experiment;
+struct RunDescription;
 
 /// Writes checkpoint 0 of the run folder from safetensors files with the tensor names of the model's library
 /// (torchvision, transformers); see library_files(). Parameters and BatchNorm statistics come from the files;

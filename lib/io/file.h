@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/on_progress.h"
+
 namespace sdp {
 
 /// What to do if the system reports this errno value.
@@ -29,7 +31,8 @@ void check_content(const std::filesystem::path& path, std::span<const std::byte>
 /// stands for none.
 class Descriptor {
  public:
-  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor() = default;
+  explicit Descriptor(int number) : number_(number) {}
   ~Descriptor();
   Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
@@ -38,11 +41,12 @@ class Descriptor {
   }
 
   int number() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
   /// Leaves closing to the caller.
   int release() { return std::exchange(number_, -1); }
 
  private:
-  int number_;
+  int number_ = -1;
 };
 
 /// Buffered output. What was not flushed when the object dies is lost: a destructor cannot report an error.
@@ -144,5 +148,16 @@ void for_each_line(const std::filesystem::path& path,
 
 /// Makes names created, renamed or removed in a folder durable.
 void sync_folder(const std::filesystem::path& folder);
+
+/// Size and XXH3-128 of a file (spec/hash.h).
+struct FileDigest {
+  int64_t bytes = 0;
+  std::string xxh3_128;
+
+  bool operator==(const FileDigest&) const = default;
+};
+
+/// Reads the file once, through a small buffer. Progress is reported in bytes. Throws DataError.
+FileDigest digest_file(const std::filesystem::path& path, const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

@@ -5,9 +5,9 @@
 //
 //   names              the names of the rule in optimizer.name
 //   lr, weight_decay, decay_norms_and_biases   with the rule's own defaults
-//   fields()           the keys of the rule in the section `optimizer` (spec/visit.h): common_fields and
-//   others check(positions)   throws UsageError for keys that contradict each other state_names()      the
-//   names of its state tensors, as in the state dict of torch.optim; each tensor has
+//   fields()           the rule's keys in the section `optimizer` (spec/visit.h): common_fields and its own
+//   check(positions)   throws UsageError for keys that contradict each other
+//   state_names()      the names of its state tensors, as in the state dict of torch.optim; each tensor has
 //                      the size of the values and is initialized to 0
 //
 // and declares this function, without which it does not compile:

@@ -20,12 +20,13 @@ struct UpdateStep {
 /// Lists of as many tensors, which have the same types and, at the same place, the same sizes.
 struct UpdateTensors {
   std::vector<at::Tensor> values;
-  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> gradients;                ///< discarded after the update, which may overwrite them
   std::vector<std::vector<at::Tensor>> state = {};  ///< in the order of state_names()
 };
 
 /// Applies the rule in place, then averages the new values (optimizer.ema_decay) as
-/// torch.optim.swa_utils.AveragedModel does: the first average is a copy.
+/// torch.optim.swa_utils.AveragedModel does: the first average is a copy. A rule allocates no other tensors:
+/// forecasts of the peak count none.
 void update(const OptimizerSpec& spec, const UpdateStep& step, const UpdateTensors& tensors);
 
 }  // namespace sdp

@@ -159,7 +159,7 @@ class BalancedSearch {
 
   AssignmentSearch descent_near(const AssignmentSearch& search) {
     AssignmentSearch result = search;
-    result.shake(2 + random_.below(6));
+    result.perturb(2 + random_.below(6));
     descend(result);
     return result;
   }
@@ -262,14 +262,10 @@ Balance balance_of(const AssignmentProblem& problem, const Owners& owners) {
   if (owners.size() != problem.flops.size())
     throw std::logic_error("balance_of: expected one owner set per group");
   const int n = problem.workers;
-  const auto lambda2_weighted = [&](const std::vector<double>& weights) {
-    return lambda2(co_ownership(owners, weights, n), n);
-  };
+  const std::vector<double> ones(owners.size(), 1.0);
   return {.flops_max_over_mean = max_over_mean(problem.flops, problem.flops_fixed, owners, n),
           .bytes_max_over_mean = max_over_mean(problem.bytes, problem.bytes_fixed, owners, n),
-          .lambda2_by_unit = lambda2_weighted(std::vector<double>(owners.size(), 1.0)),
-          .lambda2_by_bytes = lambda2_weighted(problem.bytes),
-          .lambda2_by_flops = lambda2_weighted(problem.flops)};
+          .lambda2_by_unit = lambda2(co_ownership(owners, ones, n), n)};
 }
 
 }  // namespace sdp

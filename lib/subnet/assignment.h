@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "subnet/depth.h"
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 
@@ -38,10 +38,7 @@ struct AssignmentProblem {
 struct Balance {
   double flops_max_over_mean = 1;
   double bytes_max_over_mean = 1;
-  /// Second eigenvalue of the co-ownership matrix (subnet/spectral.h), groups weighted by 1, bytes and FLOPs.
-  double lambda2_by_unit = 0;
-  double lambda2_by_bytes = 0;
-  double lambda2_by_flops = 0;
+  double lambda2_by_unit = 0;  ///< of the co-ownership matrix (subnet/spectral.h), all groups weighted by 1
 };
 
 /// Searches for the best assignment in lexicographic order: first the smallest shortfall of whole subnetworks

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "hash/hash.h"
 #include "spec/error.h"
+#include "spec/hash.h"
 #include "spec/json_fields.h"
 
 namespace sdp {
@@ -34,6 +34,10 @@ std::vector<int64_t> slice_bounds(const BranchLayout& branch, const SubnetworkSp
     bounds.push_back(grains * i / slices * granularity);
   return bounds;
 }
+
+/// Largest number of entries of a plan: units times workers times replicas. A plan takes up to about 100
+/// bytes per entry.
+constexpr int64_t kMostPlanEntries = int64_t{1} << 25;
 
 void check_entries(const ModelLayout& layout, const SubnetworkSpec& spec) {
   const int64_t slots = spec.workers * spec.replicas;

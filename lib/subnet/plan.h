@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "subnet/layout.h"
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 #include "subnet/subnetwork_spec.h"
 
 namespace sdp {
 
-/// The smallest piece that is assigned: hidden range [begin, end) of a branch.
+/// What is assigned: hidden range [begin, end) of a branch.
 struct Unit {
   int branch = 0;
   int64_t begin = 0;
@@ -96,10 +96,6 @@ struct SubnetPlan {
   std::vector<int> first_unit_;  ///< by branch, followed by the number of units
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
 };
-
-/// Largest number of entries of a plan: units times workers times replicas. A plan takes up to about 100
-/// bytes per entry.
-inline constexpr int64_t kMostPlanEntries = int64_t{1} << 25;
 
 /// Divides the layout into units and assigns owners. Throws UsageError if the spec does not fit the layout
 /// (an assignment file of another model or coverage, more slices than hidden units).

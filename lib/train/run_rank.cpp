@@ -5,39 +5,38 @@
 
 #include <cstdio>
 
-#include "checkpoint/resumed_run.h"
 #include "comm/cores.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/print.h"
-#include "forecast/peak.h"
+#include "cost/accounting.h"
+#include "cost/make_experiment.h"
+#include "cost/peak.h"
+#include "engine/device.h"
+#include "experiment/print.h"
 #include "process/identity.h"
+#include "run/checkpoint_store.h"
+#include "run/log.h"
+#include "run/resumed_run.h"
+#include "run/run_text.h"
+#include "run/shared_run_folder.h"
 #include "spec/error.h"
+#include "spec/units.h"
 #include "subnet/plan.h"
-#include "text/units.h"
-#include "train/run_text.h"
 #include "train/trainer.h"
 
 namespace sdp {
 namespace {
 
-int train(const Experiment& experiment, const Ranks& ranks, Communicator& comm, const SharedRunFolder& run,
-          const Logger& log, Resume resume, int64_t planned_bytes) {
-  const bool first = comm.rank() == 0;
-  if (first) {
-    log.info(describe_start(experiment, device_name(comm.device())));
-    log.info(fmt::format("ranks from {}; run folder {}",
-                         ranks.source.empty() ? "a single process" : ranks.source, run.folder.dir.string()));
-    log.info(fmt::format("tensors of a process are planned to reach {} in training; {} has {}",
-                         format_bytes(planned_bytes), device_name(comm.device()),
-                         format_bytes(device_memory_bytes(comm.device()))));
-  }
-  Trainer trainer(experiment, comm, run, log, resume);
-  if (first && trainer.has_work()) {
-    log.begin_file();
-    write_description(trainer.description(), run.folder.dir);
-  }
-  return static_cast<int>(trainer.run());
+void tell_plan(const Logger& log, const Experiment& experiment, const Ranks& ranks, const RunFolder& folder,
+               at::Device device, int64_t planned_bytes) {
+  log.info(describe_start(experiment, device_name(device)));
+  log.info(fmt::format("ranks from {}; run folder {}",
+                       ranks.source.empty() ? "a single process" : ranks.source, folder.dir.string()));
+  const Cost cost = cost_of(experiment, ranks.rank);
+  const int64_t evaluation =
+      cost.parameter_bytes + cost.optimizer_bytes + evaluation_bytes(experiment, device.is_cuda(), 0);
+  log.info(
+      fmt::format("tensors of a process are planned to reach {} in training, {} in evaluation; {} has {}",
+                  format_bytes(planned_bytes), format_bytes(evaluation), device_name(device),
+                  format_bytes(device_memory_bytes(device))));
 }
 
 /// Distinguishes a job from others that may use the same host and port. The spec is compared later, with a
@@ -127,9 +126,10 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, StopSignals& sign
   // Recorded while there is memory.
   const int64_t planned_bytes = planned_peak(experiment, ranks.rank, device.is_cuda()).total();
   try {
-    const int code = train(experiment, ranks, *comm, run, log, resume, planned_bytes);
+    if (first) tell_plan(log, experiment, ranks, folder, device, planned_bytes);
+    const ExitCode code = train(experiment, *comm, run, log, resume);
     signals.ignore();
-    return code;
+    return static_cast<int>(code);
   } catch (const Error& error) {
     log.error(error.what());
     if (error.code() != ExitCode::kUsage) log.begin_file();  // a run that is refused stays as it is

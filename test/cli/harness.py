@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,21 @@ def without_packages(folder: Path) -> dict:
     return {"SDP_PYTHON": str(python)}
 
 
+def start_run(config, *more, **options) -> subprocess.Popen:
+    """Starts the program with one pipe for all that it says."""
+    return start("--config", config, *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def await_(condition, what, process=None, limit_s=300):
+    """Waits until the condition is true, while the process runs; returns its value."""
+    deadline = time.monotonic() + limit_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"no {what} within {limit_s} s"
+        assert process is None or process.poll() is None, f"no {what}: {process.communicate()[0]}"
+        time.sleep(0.001)
+    return result
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -163,6 +179,12 @@ def train(folder: Path, name: str, data_dir: Path, processes: int, **sections) -
 
 def json_lines(path: Path) -> list:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def saved_step(run_dir: Path):
+    """Of the newest checkpoint."""
+    latest = run_dir / "latest"
+    return int(latest.read_text().strip().removeprefix("step-")) if latest.exists() else None
 
 
 def last_eval(run_dir: Path) -> dict:

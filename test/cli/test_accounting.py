@@ -1,7 +1,7 @@
-"""Exchanges and memory in metrics.jsonl, compared with the plan; settings that change cost and not results."""
+"""Exchanges, memory and times in metrics.jsonl, compared with the plan; and profiles. Settings that change cost and not results:
+test/engine, test/model."""
 
 import json
-import math
 import re
 
 import pytest
@@ -11,9 +11,9 @@ import harness
 KINDS = ("activations", "weights", "gradients", "optimizer", "buckets")
 
 
-def run_with(folder, name, data, processes=2, **train):
+def run_with(folder, name, data, **train):
     run = harness.train(
-        folder, name, data, processes, model={"width": 8}, subnetwork={"workers": 2, "coverage": "1/2"},
+        folder, name, data, 2, model={"width": 8}, subnetwork={"workers": 2, "coverage": "1/2"},
         train={"max_steps": 6, "log_every_steps": 3, "bucket_megabytes": 0.2} | train,
     )
     lines = harness.json_lines(run / "metrics.jsonl")
@@ -23,18 +23,7 @@ def run_with(folder, name, data, processes=2, **train):
         if line["kind"] == "train":
             assert line["flops_per_s"] == pytest.approx(line["samples_per_s"] * flops, rel=1e-12)
             assert harness.DEVICE == "cuda" or "utilization" not in line
-    return run, plan["per_process"], [line for line in lines if line["kind"] == "train"], harness.last_eval(run)
-
-
-def losses(run):
-    return [line["loss"] for line in harness.json_lines(run / "trace.jsonl")]
-
-
-def assert_same_bits(one, other):
-    assert losses(one) == losses(other)
-    ours, theirs = harness.checkpoint_pieces(one, 6), harness.checkpoint_pieces(other, 6)
-    assert ours.keys() == theirs.keys() and len(ours) > 20
-    assert all(ours[key].equal(theirs[key]) for key in ours)
+    return run, plan["per_process"], [line for line in lines if line["kind"] == "train"]
 
 
 def check_times(line):
@@ -47,7 +36,7 @@ def check_times(line):
 
 
 def test_exchanges_and_memory(tmp_path, data):
-    run, planned, lines, _ = run_with(tmp_path, "one", data, precision="fp32")
+    run, planned, lines = run_with(tmp_path, "one", data, precision="fp32")
     buffers = [values for kind, *_, values in harness.checkpoint_tensors(run, 6) if kind == "buffer"]
     assert len(lines) == 2
     for line in lines:
@@ -70,7 +59,7 @@ def test_exchanges_and_memory(tmp_path, data):
             assert memory["activations_bytes"][rank] > 0.5 * cost["activation_bytes"]
 
 
-@pytest.mark.parametrize("processes,mode,construction", [(1, "full", "block"), (2, "streamed", "block"), (2, "full", "neuron")])
+@pytest.mark.parametrize("processes,mode,construction", [(1, "full", "block"), (2, "streamed", "neuron")])
 def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode, construction):
     """An evaluation in the middle of a run, on a batch of 20 times the size, leaves the peak of training as it is."""
     run = harness.train(
@@ -82,50 +71,16 @@ def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode,
     lines = [line for line in harness.json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
     _, before, after, last = (line["peak_tensor_memory_bytes"] for line in lines)
     assert after == pytest.approx(before, rel=0.02) and last == pytest.approx(before, rel=0.02)
-    end = [line for line in (run / "log.txt").read_text().splitlines() if "finished after step 8" in line][-1]
-    unit = {"KiB": 2**10, "MiB": 2**20}
-    training, evaluation = (float(number) * unit[name] for number, name in re.findall(r"([\d.]+) (KiB|MiB)", end))
+
+    def in_training_and_evaluation(said):
+        line = [line for line in (run / "log.txt").read_text().splitlines() if said in line][-1]
+        unit = {"KiB": 2**10, "MiB": 2**20}
+        return [float(number) * unit[name] for number, name in re.findall(r"([\d.]+) (KiB|MiB) in", line)]
+
+    training, evaluation = in_training_and_evaluation("finished after step 8")
     assert training == pytest.approx(before, rel=0.02) and evaluation > 1.2 * training
-
-
-def test_released_gradients_do_not_stand_in_full(tmp_path, data):
-    released, planned, _, _ = run_with(tmp_path, "released", data)
-    # On a CPU, `train.backend: auto` is Gloo, too.
-    options = {"release_gradients": False, "backend": "gloo"}
-    standing, planned_standing, _, _ = run_with(tmp_path, "standing", data, **options)
-    assert_same_bits(released, standing)
-    for rank, (less, more) in enumerate(zip(planned, planned_standing)):
-        assert more["gradient_bytes"] == more["parameter_bytes"] > less["gradient_bytes"]
-        assert less["gradient_bytes"] == less["optimizer_bytes"]  # fp64: the averaged share and its momentum
-
-
-def test_checkpointing_activations_changes_no_result(tmp_path, data):
-    """Includes BatchNorm's running statistics, which this evaluation does not recalibrate."""
-    plain, planned, _, evaluation = run_with(tmp_path, "plain", data)
-    less, planned_less, _, evaluation_less = run_with(tmp_path, "less", data, checkpoint_activations=True)
-    assert losses(less) == pytest.approx(losses(plain), rel=1e-9)
-    for key in ("loss", "loss_uncorrected"):
-        assert evaluation_less[key] == pytest.approx(evaluation[key], rel=1e-9)
-    for rank in (0, 1):
-        assert planned_less[rank]["activation_bytes"] < 0.75 * planned[rank]["activation_bytes"]
-
-
-def test_gradients_sent_as_bf16(tmp_path, data):
-    exact, planned, _, _ = run_with(tmp_path, "exact", data, precision="fp32")
-    rounded, planned_half, lines, _ = run_with(tmp_path, "rounded", data, precision="fp32", reduce_dtype="bf16")
-    for half, whole in zip(planned_half, planned):
-        assert 2 * half["reduce_bytes_per_step"] == whole["reduce_bytes_per_step"]
-        assert half["publish_bytes_per_step"] == whole["publish_bytes_per_step"]
-    assert lines[-1]["exchange"]["reduce_bytes"] == [cost["reduce_bytes_per_step"] for cost in planned_half]
-    assert losses(rounded)[:2] == losses(exact)[:2]
-    assert losses(rounded) != losses(exact)
-    assert losses(rounded) == pytest.approx(losses(exact), rel=0.05)
-
-
-def test_one_process_exchanges_nothing(tmp_path, data):
-    _, _, lines, _ = run_with(tmp_path, "alone", data, processes=1)
-    assert lines[-1]["bytes_sent"] == 0
-    assert lines[-1]["overlap"] is None or math.isnan(lines[-1]["overlap"])
+    _, planned = in_training_and_evaluation("planned to reach")
+    assert planned == pytest.approx(evaluation, rel=0.05)
 
 
 def test_profile(tmp_path, data):
@@ -136,7 +91,3 @@ def test_profile(tmp_path, data):
         # Two steps of one worker: the stem, two convolutions of each of its branches, three projections.
         assert names.count("aten::convolution_backward") % 2 == 0
         assert 2 * (1 + 3) < names.count("aten::convolution_backward") <= 2 * (1 + 3 + 16)
-    refused = harness.run(
-        "plan", "--config", harness.write_config(tmp_path, "bad", data, train={"profile_steps": -1}), expect=2
-    )
-    assert "train.profile_steps" in refused.stderr

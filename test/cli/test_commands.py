@@ -7,68 +7,7 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 import harness
-
-
-def refused(tmp_path, data, expected, overrides=(), code=2, arguments=(), **sections):
-    config = harness.write_config(tmp_path, "run", data, **sections)
-    sets = [word for override in overrides for word in ("--set", override)]
-    result = harness.run("--config", config, *sets, *arguments, expect=code)
-    for part in expected:
-        assert part in result.stderr, result.stderr
-    assert not (tmp_path / "runs").exists(), "something was started"
-    return result
-
-
-@pytest.mark.parametrize(
-    "override,expected",
-    [
-        ("optimizr.lr=0.1", ["optimizr", "optimizer"]),
-        ("optimizer.learning_rate=0.1", ["optimizer.learning_rate", "lr"]),
-        ("train.epochs=many", ["train.epochs", "many"]),
-        ("train.epochs=0", ["train.epochs", "0"]),
-        ("subnetwork.coverage=0.4", ["subnetwork.coverage", "4 workers", "1/4", "2/4"]),
-        ("subnetwork.coverage=5/4", ["subnetwork.coverage"]),
-        ("subnetwork.masking=sideways", ["subnetwork.masking", "forward", "backward"]),
-        ("subnetwork.construction=layer", ["subnetwork.construction", "block", "neuron"]),
-        ("data.path=/nowhere/at/all", ["data.path", "/nowhere/at/all"]),
-    ],
-)
-def test_spec_errors_of_overrides(tmp_path, data, override, expected):
-    refused(tmp_path, data, [f"--set {override}", *expected], [override])
-
-
-def test_a_missing_key_is_reported_where_it_is_missing(tmp_path, data):
-    refused(tmp_path, data, ["run.yaml:1:", "subnetwork.assignment_file: missing"], ["subnetwork.assignment=file"])
-
-
-def test_spec_errors_name_file_line_and_column(tmp_path, data):
-    config = tmp_path / "bad.yaml"
-    config.write_text(f"name: bad\ndata: {{path: {data}}}\noptimizer:\n  lr: 0.1\n  momentun: 0.9\n")
-    result = harness.run("--config", config, expect=2)
-    assert f"{config}:5:3: optimizer.momentun" in result.stderr
-    assert "momentum" in result.stderr
-    missing = harness.run("--config", tmp_path / "none.yaml", expect=2)
-    assert "none.yaml" in missing.stderr
-
-
-@pytest.mark.parametrize("processes", [3, 8, 0])
-def test_processes_that_do_not_divide(tmp_path, data, processes):
-    refused(tmp_path, data, ["4 workers", "1, 2, 4"], arguments=["--nproc", processes])
-
-
-def test_data_errors_exit_3(tmp_path, data):
-    broken = harness.write_cifar10(tmp_path / "broken")
-    file = broken / "train.safetensors"
-    file.write_bytes(file.read_bytes()[:-7])
-    config = harness.write_config(tmp_path, "run", broken)
-    assert "train.safetensors" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
-    config = harness.write_config(tmp_path, "classes", data, model={"num_classes": 7})
-    assert "model.num_classes" in harness.run("--config", config, "--nproc", 1, expect=2).stderr
-    # A run that was refused before its first step does not block the corrected command.
-    harness.run("--config", harness.write_config(tmp_path, "classes", data, train={"max_steps": 1}), "--nproc", 1)
 
 
 def test_usage_errors(tmp_path):
@@ -121,43 +60,6 @@ def test_output_that_cannot_be_written_ends_with_3(tmp_path, data):
         assert "--memory" in harness.run("plan", "--config", config, f"--memory={memory}", expect=2).stderr
 
 
-def test_spec_command_has_a_text_and_a_schema(tmp_path, data):
-    """Their keys: test/spec/print_test.cpp."""
-    schema = json.loads(harness.run("spec", "--schema").stdout)
-    assert all(section in harness.run("spec").stdout for section in schema["properties"])
-
-
-FAMILIES = {
-    "torchrun": {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": ""},
-    "Open MPI": {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-                 "OMPI_COMM_WORLD_LOCAL_SIZE": "1"},
-    "PMI": {"PMI_RANK": "0", "PMI_SIZE": "1"},
-    "MVAPICH2": {"MV2_COMM_WORLD_RANK": "0", "MV2_COMM_WORLD_SIZE": "1", "MV2_COMM_WORLD_LOCAL_RANK": "0",
-                 "MV2_COMM_WORLD_LOCAL_SIZE": "1"},
-}
-
-
-def rank_variables(family):
-    ports = {"MASTER_PORT": str(harness.free_port())} if "MASTER_PORT" in FAMILIES[family] else {}
-    return {**FAMILIES[family], **ports}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_rank_variables_are_used_and_named(tmp_path, data, family):
-    config = harness.write_config(tmp_path, "run", data, train={"max_steps": 1})
-    result = harness.run("--config", config, env=rank_variables(family))
-    assert "1 process on CPU" in result.stdout
-    assert f"ranks from {family}" in result.stdout
-
-
-# Others: test/comm/test_ranks.cpp.
-@pytest.mark.parametrize("family,left_out", [("torchrun", "RANK"), ("PMI", "PMI_SIZE")])
-def test_half_a_family_names_the_missing_variable(tmp_path, data, family, left_out):
-    config = harness.write_config(tmp_path, "run", data)
-    env = {name: value for name, value in rank_variables(family).items() if name != left_out}
-    assert left_out in harness.run("--config", config, env=env, expect=2).stderr
-
-
 def test_torchrun_starts_the_ranks(tmp_path, data):
     """torchrun itself, with its own store, gives the same result as the launcher."""
     config = harness.write_config(tmp_path, "torchrun", data, train={"max_steps": 3})
@@ -168,21 +70,6 @@ def test_torchrun_starts_the_ranks(tmp_path, data):
     )
     ours = harness.train(tmp_path, "launcher", data, 2, train={"max_steps": 3})
     assert harness.trace_losses(tmp_path / "runs" / "torchrun") == harness.trace_losses(ours)
-
-
-def test_ranks_with_different_specs_are_refused(tmp_path, data):
-    """Two ranks of one run that were given different learning rates."""
-    config = harness.write_config(tmp_path, "run", data, subnetwork={"workers": 2, "coverage": "1/2"})
-    env = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
-    processes = [
-        harness.start("--config", config, "--set", f"optimizer.lr=0.{rank + 1}",
-                      env={**env, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                      stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        for rank in range(2)
-    ]
-    errors = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [2, 2], errors
-    assert "spec" in errors[0] and "rank" in errors[0]
 
 
 def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
@@ -207,23 +94,6 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
         shown += chunk
     assert process.wait(timeout=300) == 0
     assert b"\r" in shown and b"100%" in shown
-
-
-def test_budgets(tmp_path, data):
-    """flops: steps times the full model's FLOPs over a subnetwork's; coverage: steps times 1/C."""
-    sections = dict(model={"name": "mlp", "width": 8, "depth": 4, "hidden_width": 64},
-                    subnetwork={"coverage": "1/4"}, eval={"recalibrate_batches": 0}, optimizer={"lr": 1e-3})
-    steps = {}
-    for budget in ("epochs", "flops", "coverage"):
-        train = {"max_steps": None, "epochs": 2, "budget": budget, "precision": "fp32", "log_every_steps": 1000}
-        run_dir = harness.train(tmp_path, budget, data, 1, train=train, output={"trace": False}, **sections)
-        steps[budget] = harness.json_lines(run_dir / "metrics.jsonl")[-1]["step"]
-    plan = json.loads((tmp_path / "runs" / "flops" / "plan.json").read_text())
-    mean = sum(cost["flops_per_sample"] for cost in plan["per_worker"]) / 4
-    assert steps["epochs"] == round(2 * 200 / 16)
-    assert steps["coverage"] == 4 * steps["epochs"]
-    assert steps["flops"] == round(2 * 200 / 16 * plan["dense"]["flops_per_sample"] / mean)
-    assert steps["epochs"] < steps["flops"] < steps["coverage"]
 
 
 def test_warnings_for_settings_without_effect_and_for_the_plan_once(tmp_path, data):

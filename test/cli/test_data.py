@@ -1,12 +1,11 @@
-"""Data as a run sees it: every sample of an epoch exactly once, for any number of processes and across a resume; images
-kept on the device; damaged images; `data check`."""
+"""Data as a run sees it: every sample of an epoch exactly once, for any number of processes and across a resume; gray,
+streamed and damaged images; `data check`."""
 
 import io
 import json
 import math
 import shutil
 import subprocess
-import tarfile
 import time
 from collections import Counter
 
@@ -34,84 +33,30 @@ def used_samples(run_dir):
     return [steps[step] for step in sorted(steps)]
 
 
-def check_exactly_once(steps, size):
-    """Epochs are consecutive: after every step, each sample was used as often as any other, or once more."""
+def test_every_image_of_an_epoch_is_used_exactly_once(tmp_path, data):
+    """200 images and 72 samples per step: epochs end within a step. Others: test/data/test_sampler.cpp."""
+    sections = {
+        "model": MLP,
+        "subnetwork": {"workers": 4, "replicas": 2},
+        "train": {"epochs": 3, "max_steps": None, "precision": "fp32", "batch_size_per_worker": 3, "accumulate_steps": 3},
+        "checkpoint": {"at_start": False, "every_steps": 4, "keep_last": 100},
+        "eval": NO_EVAL,
+    }
+    steps = used_samples(harness.train(tmp_path, "whole", data, 1, **sections))
+    assert sum(map(len, steps)) == 8 * 72
     uses = Counter()
     for samples in steps:
         uses.update(samples)
         total = sum(uses.values())
-        counts = [uses[i] for i in range(size)]
-        assert set(uses) <= set(range(size))
-        assert max(counts) == -(-total // size) and min(counts) == total // size, "a sample before its turn"
-    return uses
-
-
-# 200 training images and 30 or 72 samples per step: the first epoch ends within a step. Others: test/data/test_sampler.cpp.
-GEOMETRIES = {
-    "n=3": ({"workers": 3, "coverage": "2/3"}, {"batch_size_per_worker": 10}, 3, 1),
-    "n=4, two replicas, accumulated": ({"workers": 4, "replicas": 2}, {"batch_size_per_worker": 3, "accumulate_steps": 3}, 2, 4),
-}
-
-
-@pytest.mark.parametrize("case", GEOMETRIES)
-def test_every_image_of_an_epoch_is_used_exactly_once(tmp_path, data, case):
-    subnetwork, batch, processes, resumed_with = GEOMETRIES[case]
-    sections = {
-        "model": MLP,
-        "subnetwork": subnetwork,
-        "train": {"epochs": 3, "max_steps": None, "precision": "fp32"} | batch,
-        "checkpoint": {"at_start": False, "every_steps": 4, "keep_last": 100},
-        "eval": NO_EVAL,
-    }
-    whole = harness.train(tmp_path, "whole", data, 1, **sections)
-    steps = used_samples(whole)
-    uses = check_exactly_once(steps, 200)
-    per_step = len(steps[0])
-    assert 200 % per_step != 0 and sum(uses.values()) == round(600 / per_step) * per_step
+        counts = [uses[i] for i in range(200)]
+        assert set(uses) <= set(range(200))
+        assert max(counts) == -(-total // 200) and min(counts) == total // 200, "a sample before its turn"
 
     # Stopped in the middle of an epoch and resumed with a different number of processes.
-    cut = tmp_path / "runs" / "cut"
     config = harness.write_config(tmp_path, "cut", data, **sections)
-    harness.run("--config", config, "--nproc", processes, "--set", "train.max_steps=4")
-    assert 4 * per_step % 200 != 0
-    harness.run("--config", config, "--nproc", resumed_with, "--resume")
-    assert used_samples(cut) == steps
-
-
-@pytest.mark.parametrize("cut_at", [None, 7])
-def test_every_window_of_tokens_is_used_exactly_once(tmp_path, tmp_path_factory, cut_at):
-    tokens = write_tokens(tmp_path_factory.mktemp("tokens"))
-    sections = {
-        "model": LLAMA,
-        "data": {"name": "tokens", "sequence_length": 48},
-        "subnetwork": {"workers": 3, "coverage": "2/3"},
-        "train": {"epochs": 2, "max_steps": None, "batch_size_per_worker": 2, "precision": "fp32"},
-        "checkpoint": {"at_start": False, "every_steps": 7, "keep_last": 100},
-        "eval": {"batch_size": 64},
-    }
-    sections["data"]["augment"] = []
-    config = harness.write_config(tmp_path, "run", tokens, **sections)
-    if cut_at:
-        harness.run("--config", config, "--nproc", 3, "--set", f"train.max_steps={cut_at}")
-    harness.run("--config", config, "--nproc", 1, "--resume" if cut_at else "--resume=if-any")
-    # By hand: windows of 48 + 1 tokens in each shard; neighbors share one token.
-    size = sum((np.fromfile(file, np.uint16).size - 512 - 1) // 48 for file in sorted(tokens.glob("*train*.bin")))
-    uses = check_exactly_once(used_samples(tmp_path / "runs" / "run"), size)
-    assert len(uses) == size
-
-
-def test_images_on_the_device_train_to_the_same_weights(tmp_path, data):
-    hashes = []
-    for location in ("host", "device"):
-        run_dir = harness.train(
-            tmp_path, location, data, 2, model=MLP, train={"precision": "fp32"}, eval=NO_EVAL,
-            data={"location": location, "augment": ["crop", "flip"], "mixup_alpha": 0.8, "cutmix_alpha": 1.0},
-        )
-        out = run_dir / "model.safetensors"
-        harness.run("export", "--run", run_dir, "--out", out)
-        evaluation = harness.without_times(harness.last_eval(run_dir))
-        hashes.append((harness.sha256(out), harness.trace_losses(run_dir), evaluation))
-    assert hashes[0] == hashes[1]
+    harness.run("--config", config, "--nproc", 2, "--set", "train.max_steps=4")
+    harness.run("--config", config, "--nproc", 4, "--resume")
+    assert used_samples(tmp_path / "runs" / "cut") == steps
 
 
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
@@ -148,19 +93,6 @@ def test_gray_images_train_evaluate_and_export(tmp_path, model):
     with torch.no_grad():
         expected = net.eval()(images)
     assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
-
-
-def test_the_wait_for_data_is_measured_and_warned_of(tmp_path):
-    folder = write_imagenet(tmp_path / "imagenet", per_class=3, size=(1000, 750))
-    slow = imagenet_run(
-        tmp_path, "slow", folder, train={"max_steps": 12, "log_every_steps": 4}, data={"scaled_decoding": False}
-    )
-    result = harness.run("--config", slow, "--nproc", 1)
-    lines = [x for x in harness.json_lines(tmp_path / "runs" / "slow" / "metrics.jsonl") if x["kind"] == "train"]
-    waits = [line["data_wait_ms"] / line["step_ms"] for line in lines]
-    assert len(waits) == 3 and all(0 < wait < 1.01 for wait in waits), waits
-    # How long a step waits depends on the machine. The warning follows from it, once, and never from the first batch.
-    assert result.stderr.count("the data is the bottleneck") == any(wait >= 0.2 for wait in waits[1:]), waits
 
 
 def test_other_data_is_refused_or_told_of_at_a_resume(tmp_path, data):
@@ -282,7 +214,7 @@ def test_data_check_of_cifar10(tmp_path, data):
     text = harness.run("data", "check", "--config", config).stdout
     assert "train: 200 images in 10 classes, 32 x 32" in text and "no problem found" in text
 
-    # Mean and deviation of the pixels, which a run then uses.
+    # Mean and deviation of the pixels.
     normalized, _ = harness.read_cifar10(data, "train")
     used = torch.tensor([[0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]]).view(2, 1, 3, 1, 1)
     pixels = (normalized * used[1] + used[0]).double()
@@ -290,40 +222,6 @@ def test_data_check_of_cifar10(tmp_path, data):
     torch.testing.assert_close(torch.tensor(measured["mean"]).double(), pixels.mean((0, 2, 3)), rtol=1e-5, atol=0)
     torch.testing.assert_close(torch.tensor(measured["std"]).double(), pixels.std((0, 2, 3), correction=0), rtol=1e-5, atol=0)
     assert f"data.normalization.mean=[{measured['mean'][0]:.4f}, " in text
-    run_dir = harness.train(
-        tmp_path, "normalized", data, 1, model=MLP, data={"normalization": measured}, train={"max_steps": 1}, eval=NO_EVAL
-    )
-    harness.run("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors")
-    harness.run("export", "--run", run_dir, "--out", tmp_path / "out" / "model.safetensors")
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert {key: config["pretrained_cfg"][key] for key in ("mean", "std")} == measured
-    state = load_file(tmp_path / "out" / "model.safetensors")
-    normalized, _ = harness.read_cifar10(data, "test")
-    mean, std = (torch.tensor(measured[key]).view(1, 3, 1, 1) for key in ("mean", "std"))
-    x = ((normalized * used[1] + used[0] - mean) / std).flatten(1).double()
-    x = torch.nn.functional.linear(x, state["stem.weight"], state["stem.bias"])
-    for block in ("blocks.0.", "blocks.1."):
-        norm = torch.nn.functional.layer_norm(x, (4,), state[block + "norm.weight"], state[block + "norm.bias"])
-        hidden = torch.nn.functional.linear(norm, state[block + "mlp.0.weight"], state[block + "mlp.0.bias"]).relu()
-        x = x + torch.nn.functional.linear(hidden, state[block + "mlp.3.weight"], state[block + "mlp.3.bias"])
-    logits = torch.nn.functional.linear(x, state["head.weight"], state["head.bias"])
-    torch.testing.assert_close(load_file(tmp_path / "logits.safetensors")["logits"].double(), logits, rtol=0, atol=1e-4)
-
-
-def test_data_check_names_every_wrong_label(tmp_path, data):
-    folder = tmp_path / "damaged"
-    shutil.copytree(data, folder)
-    images, labels = harness.read_arrays(folder / "train.safetensors")
-    labels[45], labels[49] = 10, 200
-    harness.write_arrays(folder / "train.safetensors", images, labels, harness.CIFAR10)
-    (folder / "val.safetensors").write_bytes((folder / "val.safetensors").read_bytes()[:-100])
-    config = harness.write_config(tmp_path, "run", folder)
-    report, message = check(config, expect=3)
-    first, second = report["train"]["problems"]
-    assert "label 10 of image 45" in first and "label 200 of image 49" in second and "train.safetensors" in first
-    assert report["train"]["samples"] == 198
-    assert len(report["test"]["problems"]) == 1 and "val.safetensors" in report["test"]["problems"][0]
-    assert "3 problems" in message
 
 
 SLOW = """
@@ -401,50 +299,6 @@ def test_data_check_of_imagenet(tmp_path):
     assert sizes == {(60, 50): 3, (63, 51): 2, (66, 52): 3, (69, 53): 3}
 
 
-def test_data_check_of_shards_of_png_and_webp(tmp_path):
-    rng = np.random.default_rng(8)
-    means = []
-    for split in ("train", "val"):
-        with tarfile.open(tmp_path / f"{split}.tar", "w") as tar:
-            for i, kind in enumerate(["png", "webp", "PNG", "jpeg"] + ["bmp"] * (40 if split == "val" else 0)):
-                image = Image.fromarray(rng.integers(0, 255, (40, 44, 3), dtype=np.uint8))
-                buffer = io.BytesIO()
-                image.save(buffer, format=kind.upper(), **({"lossless": True} if kind == "webp" else {}))
-                if split == "train":
-                    means.append(np.asarray(Image.open(buffer).convert("RGB")).reshape(-1, 3).mean(0) / 255)
-                for name, content in [(f"image{i}.{kind}", buffer.getvalue()), (f"image{i}.cls", b"%d" % (i % 3))]:
-                    member = tarfile.TarInfo(name)
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
-    config = imagenet_run(tmp_path, "run", tmp_path)
-    report, _ = check(config, expect=3)
-    assert report["train"]["problems"] == [] and report["train"]["samples"] == 4
-    np.testing.assert_allclose(report["train"]["normalization"]["mean"], np.mean(means, 0), rtol=1e-9)
-    # All problems are in the JSON; the text has three of a kind and the number of the others.
-    assert len(report["test"]["problems"]) == 40
-    lines = [line for line in harness.run("data", "check", "--config", config, expect=3).stdout.splitlines() if "problem" in line]
-    assert len(lines) == 4 and all(f"image{i}.bmp" in lines[i - 4] for i in (4, 5, 6)) and " 37 " in lines[3]
-
-
-def test_data_check_of_tokens(tmp_path):
-    tokens = write_tokens(tmp_path / "tokens")
-    config = harness.write_config(
-        tmp_path, "run", tokens, model=LLAMA, data={"name": "tokens", "sequence_length": 48, "augment": []}
-    )
-    report, _ = check(config)
-    for split, pattern in (("train", "*train*.bin"), ("test", "*val*.bin")):
-        for shard, file in zip(report[split]["shards"], sorted(tokens.glob(pattern)), strict=True):
-            values = np.fromfile(file, np.uint16)[512:]
-            assert (shard["tokens"], shard["smallest"], shard["largest"]) == (values.size, values.min(), values.max())
-    file = sorted(tokens.glob("*train*.bin"))[0]
-    blob = bytearray(file.read_bytes())
-    blob[1024 + 2 * 77 : 1024 + 2 * 78] = (VOCABULARY + 5).to_bytes(2, "little")
-    file.write_bytes(blob)
-    report, _ = check(config, expect=3)
-    (problem,) = report["train"]["problems"]
-    assert str(file) in problem and "77" in problem and str(VOCABULARY + 5) in problem
-
-
 def test_a_vocabulary_larger_than_that_of_the_tokens_is_told(tmp_path):
     folder = write_tokens(tmp_path / "tokens")
     largest = int(np.fromfile(folder / "toy_train_000000.bin", np.uint16)[512:].max())
@@ -469,100 +323,9 @@ def test_a_vocabulary_larger_than_that_of_the_tokens_is_told(tmp_path):
     assert "vocab_size: 3000" not in harness.run("--config", config(3072), "--nproc", 1).stderr
 
 
-def test_data_check_of_nothing(tmp_path):
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    report, message = check(harness.write_config(tmp_path, "run", folder), expect=3)
-    assert report["train"]["samples"] == 0 and "fetch_data cifar10" in report["train"]["problems"][0]
-    assert "2 problems" in message
-
-
-# ---- links and names ----
-
-
-def link_class(folder):
-    return "n01440765", folder / "gone"
-
-
-def link_image(folder):
-    return "n01440764/more.png", folder / "gone.png"
-
-
-def link_itself(folder):
-    return "n02102041", "n02102041"
-
-
-def link_upwards(folder):
-    return "n01443537/all", ".."
-
-
-def link_the_set(folder):
-    return "n03", "."
-
-
-@pytest.mark.parametrize("link", [link_class, link_image, link_itself, link_upwards, link_the_set])
-def test_a_link_that_leads_nowhere_is_no_missing_class(tmp_path, link):
-    folder = write_imagenet(tmp_path / "imagenet", per_class=1)
-    place, target = link(folder)
-    (folder / "train" / place).symlink_to(target)
-    found = harness.run("data", "check", "--config", imagenet_run(tmp_path, "run", folder), "--json", expect=3)
-    assert any(place in line and "link" in line for line in (found.stdout + found.stderr).splitlines())
-    # Links to classes and images elsewhere are read.
-    (folder / "train" / place).unlink()
-    (folder / "train" / "n02102040").rename(folder / "elsewhere")
-    (folder / "train" / "n02102040").symlink_to(folder / "elsewhere")
-    (folder / "train" / "n01440764" / "linked.JPEG").symlink_to(folder / "val" / "n01440764" / "val_0.JPEG")
-    report, _ = check(imagenet_run(tmp_path, "run", folder))
-    assert report["train"]["images_of_class"] == [2, 1, 1]
-
-
-def test_names_of_classes_are_told_whatever_is_in_them(tmp_path):
-    folder = write_imagenet(tmp_path / "imagenet", per_class=2)
-    names = [" ", "a cat", "line\nbreak", "tab\tulator"]
-    for name in names:
-        for split in ("train", "val"):
-            shutil.copytree(folder / split / "n01440764", folder / split / name)
-    (folder / "train" / "a cat" / " .JPEG").write_bytes((folder / "train" / "a cat" / "train_0.JPEG").read_bytes())
-    classes = sorted(names + ["n01440764", "n01443537", "n02102040"])
-    config = imagenet_run(tmp_path, "run", folder, model={"num_classes": 7})
-    report, _ = check(config)
-    assert report["train"]["classes"] == classes
-    assert report["train"]["images_of_class"] == [3 if name == "a cat" else 2 for name in classes]
-    lines = harness.run("data", "check", "--config", config).stdout.splitlines()
-    table = lines[next(i for i, line in enumerate(lines) if "label" in line) + 2 :][:7]
-    assert [line.split()[:2] for line in table] == [[str(i), "3" if name == "a cat" else "2"] for i, name in enumerate(classes)]
-    assert all(name in table[label] for label, name in enumerate(classes) if name.isprintable())
-    shutil.rmtree(folder / "val" / "line\nbreak")
-    shutil.rmtree(folder / "val" / " ")
-    report, _ = check(config, expect=3)
-    assert any('" ", "line\\nbreak"' in problem for problem in report["test"]["problems"])
-
-
-def without_val_folders(tmp_path):
+def test_without_a_test_set_the_key_that_holds_data_out_is_named(tmp_path):
     folder = write_imagenet(tmp_path / "imagenet", per_class=4)
     shutil.rmtree(folder / "val")
-    return imagenet_run(tmp_path, "run", folder)
-
-
-def without_val_tokens(tmp_path):
-    tokens = write_tokens(tmp_path / "tokens")
-    (tokens / "toy_val_000000.bin").unlink()
-    return harness.write_config(
-        tmp_path, "run", tokens, model=LLAMA, data={"name": "tokens", "sequence_length": 48, "augment": []}
-    )
-
-
-def without_val_shards(tmp_path):
-    folder = write_imagenet(tmp_path / "imagenet", per_class=4)
-    (tmp_path / "shards").mkdir()
-    with tarfile.open(tmp_path / "shards" / "a_train.tar", "w") as tar:
-        for label, path in enumerate(sorted((folder / "train").glob("*/train_0.JPEG"))):
-            tar.add(path, f"{label}/{label}.jpg")
-    return imagenet_run(tmp_path, "run", tmp_path / "shards")
-
-
-@pytest.mark.parametrize("without_val", [without_val_folders, without_val_tokens, without_val_shards])
-def test_without_a_test_set_the_key_that_holds_data_out_is_named(tmp_path, without_val):
-    config = without_val(tmp_path)
+    config = imagenet_run(tmp_path, "run", folder)
     assert "data.validation_share" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
     harness.run("data", "check", "--config", config, "--set", "data.validation_share=0.25")

@@ -73,34 +73,6 @@ def test_export_loads_into_torchvision(tmp_path, data, full_width):
     assert record["accuracy"] == pytest.approx((ours.argmax(1) == labels).double().mean().item())
 
 
-@pytest.mark.parametrize("mode", ["full", "streamed"])
-def test_eval_of_the_checkpoint_is_the_runs_own(tmp_path, data, mode):
-    run_dir = harness.train(
-        tmp_path, "run", data, 2, train={"max_steps": 6, "precision": "fp32"},
-        eval={"mode": mode, "batch_size": 7, "recalibrate_batches": 3, "branch_scale": "survival"},
-    )
-    record = harness.last_eval(run_dir)
-    again = json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)
-    for key in ("loss", "accuracy", "loss_uncorrected", "accuracy_uncorrected"):
-        assert again[key] == pytest.approx(record[key], abs=1e-5), key
-    assert record["loss"] != record["loss_uncorrected"]
-    assert len(record["subnetwork_accuracy"]) == 4
-
-
-def test_export_folds_the_branch_scale(tmp_path, data):
-    """survival: the last BatchNorm of every branch is scaled by C; all other tensors are those of `none`."""
-    run_dir = harness.train(
-        tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"}, eval={"recalibrate_batches": 0}
-    )
-    exported = {}
-    for scale in ("none", "survival"):
-        overrides = "--set", f"eval.branch_scale={scale}"
-        exported[scale] = load_file(export(run_dir, tmp_path / f"{scale}.safetensors", *overrides))
-    for name, values in exported["none"].items():
-        factor = 0.5 if ".bn2.weight" in name or ".bn2.bias" in name else 1
-        assert torch.equal(exported["survival"][name], values * factor), name
-
-
 def export(run_dir, out, *more):
     harness.run("export", "--run", run_dir, "--out", out, *more)
     return out
@@ -126,18 +98,6 @@ def test_the_page_loads_a_narrow_model(tmp_path, data):
     with torch.no_grad():
         expected = names["model"](images)
     assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
-
-
-def test_errors(tmp_path, full_width):
-    assert "no-such-run" in harness.run("export", "--run", tmp_path / "no-such-run", "--out", tmp_path / "x.safetensors", expect=2).stderr
-    mine = tmp_path / "mine.safetensors"
-    # Checked before any work: another file is never replaced.
-    mine.write_text("mine")
-    for out in (mine, mine / "x.safetensors", tmp_path):
-        refused = harness.run("export", "--run", full_width, "--out", out, expect=2)
-        assert str(out) in refused.stderr and "BatchNorm" not in refused.stdout
-    assert mine.read_text() == "mine"
-    assert export(full_width, tmp_path / "new" / "folder" / "x.safetensors").exists()
 
 
 def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
@@ -168,36 +128,6 @@ def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
     assert loss() == estimated
 
 
-def test_batchnorm_statistics_are_averaged_over_the_owners(tmp_path, data):
-    run_dir = harness.train(
-        tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"}, eval={"recalibrate_batches": 0},
-    )
-    owners = harness.owners_of(run_dir)
-    saved = {}
-    for (buffer, worker, _), values in harness.checkpoint_buffers(run_dir, 3).items():
-        saved.setdefault(buffer, {})[worker] = values
-    exported = load_file(export(run_dir, tmp_path / "model.safetensors"))
-    assert len(saved) == 40
-    for name, by_worker in saved.items():
-        branch = next((b for b in owners if name.startswith(b + ".") and ".downsample." not in name), None)
-        assert sorted(by_worker) == (owners[branch] if branch else [0, 1, 2, 3]), name
-        mean = torch.stack(list(by_worker.values())).mean(0)
-        assert torch.allclose(exported[name], mean, atol=1e-6), name
-    statistics = saved["layer1.0.bn1.running_mean"]
-    assert len({tuple(values.tolist()) for values in statistics.values()}) == len(statistics), "each its own"
-
-
-def test_eval_takes_other_corrections_but_no_other_run(tmp_path, data):
-    run_dir = harness.train(tmp_path, "run", data, 1, train={"max_steps": 3, "precision": "fp32"})
-    plain = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.recalibrate_batches=0").stdout)
-    scaled = json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.branch_scale=survival").stdout)
-    assert "loss_uncorrected" not in plain
-    assert scaled["loss_uncorrected"] == plain["loss"] != scaled["loss"]
-    result = harness.run("export", "--run", run_dir, "--out", tmp_path / "x.safetensors", "--set", "subnetwork.coverage=1/4", expect=2)
-    assert "subnetwork.coverage" in result.stderr
-    assert len(scaled["subnetwork_accuracy"]) == 4
-
-
 @pytest.mark.parametrize("scale", ["survival", "auto"])
 def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
     """With recalibrated statistics and branch scale: PyTorch reproduces the reported loss from the exported file."""
@@ -223,17 +153,6 @@ def test_export_is_the_model_whose_accuracy_was_reported(tmp_path, data, scale):
         (run_dir / "metrics.jsonl").unlink()
         again = load_file(export(run_dir, tmp_path / "again.safetensors"))
         assert all(torch.allclose(again[name], state[name], atol=1e-10, rtol=0) for name in state)
-
-
-def test_imagenet_stem_is_torchvisions(tmp_path, data):
-    run_dir = harness.train(
-        tmp_path, "imagenet", data, 1, model={"width": 64, "stem": "imagenet", "image_size": 32},
-        train={"max_steps": 2, "precision": "fp32"}, eval={"recalibrate_batches": 0},
-    )
-    model = torchvision.models.resnet18(num_classes=10)
-    model.load_state_dict(load_file(export(run_dir, tmp_path / "model.safetensors")))
-    loss, _ = evaluate(model.eval(), *harness.read_cifar10(data, "test"))
-    assert harness.last_eval(run_dir)["loss"] == pytest.approx(loss, abs=1e-4)
 
 
 def test_recalibration_augments_as_training_does(tmp_path, data):

@@ -111,30 +111,6 @@ def test_csv_has_the_statistics_of_the_metrics(runs):
     assert float(rows["B-SDP 1/2"]["accuracy_minus_baseline"]) == pytest.approx(difference, abs=1e-12)
 
 
-def test_report_folder(runs, tmp_path):
-    out = tmp_path / "deep" / "report"
-    result = harness.run("report", runs, "--out", out, "--baseline", "coverage=1")
-    assert str(out / "report.html") in result.stdout
-    figures = [f"{curve}_{axis}" for curve in ("training_loss", "accuracy") for axis in ("steps", "flops", "epochs", "time")]
-    figures += ["accuracy_coverage", "accuracy_memory"]
-    expected = {"report.md", "report.html", "table.md", "table.tex", "table.csv"}
-    expected |= {f"{figure}.{ending}" for figure in figures for ending in ("svg", "pdf")}
-    assert {path.name for path in out.iterdir()} == expected
-    assert "unfinished, step 6" in (out / "report.md").read_text()
-
-
-def test_tables(runs):
-    markdown = harness.run("report", runs, "--format", "markdown").stdout.splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in markdown]
-    assert len(markdown) == 4 and len({len(line) for line in cells}) == 1
-    assert cells[0][:3] == ["configuration", "runs", "accuracy (%)"]
-    assert cells[3][0] == "DDP (unfinished: step 6 of 6)"
-    accuracies = [100 * measures(runs / name)["accuracy"] for name in ("b_0", "b_1")]
-    assert cells[2][2] == f"{statistics.mean(accuracies):.2f} ± {statistics.stdev(accuracies):.2f}"
-    text = harness.run("report", runs / "b_0", runs / "ddp", "--label", "run").stdout
-    assert [line.split()[0] for line in text.splitlines()[2:]] == ["b_0", "ddp"]
-
-
 def test_bad_input(runs, tmp_path):
     assert "contains no run" in harness.run("report", tmp_path, expect=2).stderr
     assert "no such folder" in harness.run("report", tmp_path / "none", expect=2).stderr

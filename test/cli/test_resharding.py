@@ -218,28 +218,6 @@ def test_plan_of_a_run_that_goes_on(tmp_path, data):
         harness.run("eval", "--run", run_dir, "--checkpoint", step, "--set", f"data.path={data}")
 
 
-def test_schedules_go_on_by_their_share_of_the_run(tmp_path, data):
-    """3 epochs of 200 samples: 12 steps of 16 samples, then the 10 steps of 40 that come closest, to 592 samples. The
-    learning rate is a cosine of the share of the run."""
-    sections = {
-        "model": MLP, "schedule": {"name": "cosine"}, "eval": {"every_epochs": 1},
-        "train": {"precision": "fp32", "log_every_steps": 1, "max_steps": 12, "epochs": 3},
-    }
-    run_dir = harness.train(tmp_path, "run", data, 1, **sections)
-    sections["train"] |= {"max_steps": None, "batch_size_per_worker": 10}
-    config = harness.write_config(tmp_path, "run", data, **sections)
-    harness.run("--config", config, "--nproc", 1, "--resume")
-    lines = harness.json_lines(run_dir / "metrics.jsonl")
-    later = [line for line in lines if line["kind"] == "train" and line["step"] > 12]
-    read = [12 * 16 + 40 * i for i in range(10)]  # before each step
-    assert [line["step"] for line in later] == list(range(13, 23))
-    assert [line["lr"] for line in later] == pytest.approx(
-        [0.05 * (1 + math.cos(math.pi * before / 592)) / 2 for before in read]
-    )
-    evaluated = [line["step"] for line in lines if line["kind"] == "eval"]
-    assert evaluated == [12, 13, 18, 22]  # after 200, 400 and, at the end, 592 samples
-
-
 def test_another_precision_keeps_the_master_values(tmp_path, data):
     """With a learning rate of 0, values are those of the checkpoint, bit for bit."""
     adamw = {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01, "ema_decay": 0.9}

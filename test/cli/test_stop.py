@@ -1,21 +1,46 @@
-"""A run that is asked to stop does so in every phase, whichever of its processes gets the signal, and resumes as if it had
-not been stopped.
+"""Runs that are asked to stop, in every phase and whichever of their processes gets the signal, and runs whose processes hang: a run
+that goes on ends as if it had not been stopped. What the processes say to each other: test/comm.
 
-Phases are recognized from outside. One rank is suspended (SIGSTOP), so that the others wait for it where they are; then the
-signal is sent, and the rank is continued. SIGINT and SIGHUP, which a parent of the tests may ignore, are tested in
-test/comm."""
+Phases are recognized from outside. One rank is suspended (SIGSTOP), so that the others wait for it where they are; then the signal
+is sent, and the rank is continued. SIGINT and SIGHUP, which a parent of the tests may ignore, are tested in test/comm."""
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
-import pytest
-
 import harness
+
+
+def by_hand(config, *ranks, world=2, per_node=2, port=None, env=None, more=lambda rank: []):
+    """Ranks with the variables that torchrun sets."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or harness.free_port()), "WORLD_SIZE": str(world),
+             "LOCAL_WORLD_SIZE": str(per_node)}
+    local = lambda rank: {"RANK": str(rank), "LOCAL_RANK": str(rank % per_node)}
+    return [harness.start_run(config, *more(rank), env=place | local(rank) | (env or {})) for rank in ranks]
+
+
+@contextlib.contextmanager
+def ending(*processes):
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def shared_object(folder, name, source, *options):
+    """Compiled, to be loaded into the program (LD_PRELOAD)."""
+    (folder / f"{name}.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", *options, "-o", folder / f"{name}.so", folder / f"{name}.c"], check=True)
+    return os.fspath(folder / f"{name}.so")
+
 
 STEPS = 40
 SECTIONS = {
@@ -29,35 +54,29 @@ SECTIONS = {
 }
 
 
-def await_(condition, what, process):
-    """Waits until the condition is true; returns its value."""
-    deadline = time.monotonic() + 300
-    while not (result := condition()):
-        assert time.monotonic() < deadline, f"no {what} within 300 s"
-        assert process.poll() is None, f"no {what}: {process.communicate()[0]}"
-        time.sleep(0.001)
-    return result
+def rank_of(pid):
+    """None before the process has the variables of its rank, and after its end."""
+    try:
+        found = re.search(rb"\0RANK=(\d+)\0", b"\0" + Path(f"/proc/{pid}/environ").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return found and int(found[1])
 
 
-def start(config, *more, env=None):
-    return harness.start("--config", config, *more, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def ranks_of(launcher, world=2):
+    """Process ids of the launcher's ranks, in order."""
 
+    def found():
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        pids = {rank_of(pid): int(pid) for pid in children}
+        return set(pids) == set(range(world)) and [pids[rank] for rank in range(world)]
 
-def ranks_of(launcher):
-    """Process ids of the launcher's two ranks, in order."""
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-    assert len(children) == 2
-    return sorted(int(pid) for pid in children)
+    return harness.await_(found, "ranks", launcher)
 
 
 def traced_steps(run_dir):
     path = run_dir / "trace.jsonl"
     return path.read_text().count("\n") // 4 if path.exists() else 0  # one line per worker
-
-
-def saved_step(run_dir):
-    latest = run_dir / "latest"
-    return int(latest.read_text().strip().removeprefix("step-")) if latest.exists() else None
 
 
 def evaluated(run_dir):
@@ -78,7 +97,7 @@ def output_until(process, pattern):
             pass
         return re.search(pattern, text)
 
-    match = await_(found, f"output {pattern}", process)
+    match = harness.await_(found, f"output {pattern}", process)
     os.set_blocking(process.stdout.fileno(), True)
     return match, text
 
@@ -87,8 +106,8 @@ def stop_in_step(config, run_dir, step, signal_number, receiver):
     """Starts or resumes the run. After `step` steps, and before the next one ends, sends a signal to the launcher, or to the
     rank of this number. Rank 0, unless only the suspended rank has the signal, says at once which steps a second signal
     would lose. Returns the process and its output."""
-    launcher = start(config, "--nproc", 2, "--resume=if-any")
-    await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
+    launcher = harness.start_run(config, "--nproc", 2, "--resume=if-any")
+    harness.await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
     ranks = ranks_of(launcher)
     os.kill(ranks[1], signal.SIGSTOP)  # the others wait for it in the next exchange
     assert step not in evaluated(run_dir)
@@ -98,7 +117,7 @@ def stop_in_step(config, run_dir, step, signal_number, receiver):
         time.sleep(0.2)
     else:
         notice, output = output_until(launcher, r"since step (\d+)")
-        assert int(notice[1]) == (saved_step(run_dir) or 0)
+        assert int(notice[1]) == (harness.saved_step(run_dir) or 0)
     assert launcher.poll() is None
     os.kill(ranks[1], signal.SIGCONT)
     return launcher, output + launcher.communicate(timeout=300)[0]
@@ -115,34 +134,34 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     run_dir = tmp_path / "runs" / "run"
 
     # Start-up, while the program is being loaded.
-    launcher = start(config, "--nproc", 2)
-    await_(run_dir.is_dir, "run folder", launcher)
+    launcher = harness.start_run(config, "--nproc", 2)
+    harness.await_(run_dir.is_dir, "run folder", launcher)
     launcher.send_signal(signal.SIGUSR1)
     output, _ = launcher.communicate(timeout=300)
     assert launcher.returncode == 75 and "same command" in output, output
-    assert saved_step(run_dir) is None
+    assert harness.saved_step(run_dir) is None
 
     # Training. A rank is at most one step ahead here, because the trace is gathered in every step.
     for step, signal_number, receiver in [(2, signal.SIGTERM, "launcher"), (7, signal.SIGUSR1, 1)]:
         launcher, output = stop_in_step(config, run_dir, step, signal_number, receiver)
         assert launcher.returncode == 75 and "--resume" in output, output
-        assert step <= saved_step(run_dir) < 20
-        assert traced_steps(run_dir) == saved_step(run_dir)
+        assert step <= harness.saved_step(run_dir) < 20
+        assert traced_steps(run_dir) == harness.saved_step(run_dir)
         assert not (run_dir / "summary.json").exists()
 
     # Evaluation: it is abandoned, the step is saved, and no further step is begun.
     launcher, output = stop_in_step(config, run_dir, 20, signal.SIGUSR1, 0)
     assert launcher.returncode == 75, output
-    assert saved_step(run_dir) == 20 and evaluated(run_dir) == []
+    assert harness.saved_step(run_dir) == 20 and evaluated(run_dir) == []
     # Saving: the checkpoint is finished.
     launcher, output = stop_in_step(config, run_dir, 30, signal.SIGTERM, 1)
     assert launcher.returncode == 75, output
-    assert saved_step(run_dir) in (30, 31) and evaluated(run_dir) == [20]
+    assert harness.saved_step(run_dir) in (30, 31) and evaluated(run_dir) == [20]
 
     # The last evaluation: the trained weights are saved, and a resume only evaluates.
     launcher, output = stop_in_step(config, run_dir, STEPS, signal.SIGTERM, "launcher")
     assert launcher.returncode == 75, output
-    assert saved_step(run_dir) == STEPS and evaluated(run_dir) == [20]
+    assert harness.saved_step(run_dir) == STEPS and evaluated(run_dir) == [20]
     assert not (run_dir / "summary.json").exists()
     harness.run("--config", config, "--nproc", 2, "--resume")
     assert evaluated(run_dir) == [20, STEPS]
@@ -150,12 +169,6 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     assert harness.trace_losses(run_dir) == harness.trace_losses(whole)
     summaries = [harness.without_times(json.loads((folder / "summary.json").read_text())) for folder in (run_dir, whole)]
     assert summaries[0] == summaries[1]
-
-
-def by_hand(config, *ranks, port, env=None):
-    """Ranks with the variables that torchrun sets."""
-    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | (env or {})
-    return [start(config, env={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in ranks]
 
 
 HANGS = """
@@ -183,34 +196,31 @@ void* _Znwm(size_t size) {  // operator new
 def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(tmp_path, data):
     """The main threads of these processes do not return from LibTorch, which allocates in every step: of a single process, of
     both ranks of the launcher, and of rank 1 of two, which rank 0 waits for."""
-    library = tmp_path / "hangs.so"
-    (tmp_path / "hangs.c").write_text(HANGS)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "hangs.c"], check=True)
     mlp = {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2}
     sections = {**SECTIONS, "model": mlp, "train": {**SECTIONS["train"], "max_steps": 100000000}, "optimizer": {"lr": 1e-6},
                 # Nothing but steps, however many a run does before the others have begun.
                 "checkpoint": {"at_start": False, "every_steps": 100000000}, "eval": {"every_epochs": 1e9}}
     configs = {name: harness.write_config(tmp_path, name, data, **sections) for name in ("single", "launched", "apart")}
-    env = {"LD_PRELOAD": os.fspath(library), "HANGS_WHEN": os.fspath(tmp_path / "now")}
+    env = {"LD_PRELOAD": shared_object(tmp_path, "hangs", HANGS), "HANGS_WHEN": os.fspath(tmp_path / "now")}
     port = harness.free_port()
     first, second = [
         by_hand(configs["apart"], rank, port=port, env=more)[0] for rank, more in enumerate([{}, env])
     ]
     runs = {
-        "single": start(configs["single"], "--nproc", 1, env=env | {"HANGS_ALONE": "1"}),
-        "launched": start(configs["launched"], "--nproc", 2, env=env),
+        "single": harness.start_run(configs["single"], "--nproc", 1, env=env | {"HANGS_ALONE": "1"}),
+        "launched": harness.start_run(configs["launched"], "--nproc", 2, env=env),
         "apart": first,
     }
-    try:
+    with ending(*runs.values(), second):
         for name, process in runs.items():
-            await_(lambda: traced_steps(tmp_path / "runs" / name) > 2, "step", process)
+            harness.await_(lambda: traced_steps(tmp_path / "runs" / name) > 2, "step", process)
         (tmp_path / "now").touch()
 
         def said(name):
             return (tmp_path / "runs" / name / "log.txt").read_text()
 
         for name, process in runs.items():
-            line = await_(lambda: re.search(r"step \d+ is running: 10 s.*", said(name)), "line of the step", process)[0]
+            line = harness.await_(lambda: re.search(r"step \d+ is running: 10 s.*", said(name)), "line of the step", process)[0]
             assert name != "apart" or "reduce" in line or "gather" in line, line  # it waits for the other rank
             process.send_signal(signal.SIGTERM)
         time.sleep(2.5)
@@ -223,15 +233,11 @@ def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(
             assert "second signal" in output and re.search(r"step \d+ is running", output), (name, output)
         # The rank that hangs sees that the other is gone.
         assert second.wait(60) == 4
-    finally:
-        for process in [*runs.values(), second]:
-            process.kill()
-            process.communicate()
 
 
 def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
     (rank,) = by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=harness.free_port())
-    await_((tmp_path / "runs" / "run" / ".rendezvous").exists, "rank 0 that waits", rank)
+    harness.await_((tmp_path / "runs" / "run" / ".rendezvous").exists, "rank 0 that waits", rank)
     rank.send_signal(signal.SIGUSR1)
     output, _ = rank.communicate(timeout=300)
     assert rank.returncode == 75, output
@@ -243,24 +249,27 @@ def is_suspended(pid):
     return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
-@pytest.mark.parametrize("asked_to_stop", [True, False])
-def test_a_process_that_hangs_is_named(tmp_path, data, asked_to_stop):
-    """At the collectives' time-out, or earlier if the run is asked to stop meanwhile."""
-    limit = {} if asked_to_stop else {"collective_timeout_s": 8}
-    sections = {**SECTIONS, "train": {**SECTIONS["train"], "max_steps": 100000, **limit}}
-    config = harness.write_config(tmp_path, "run", data, **sections)
-    ranks = by_hand(config, 0, 1, port=harness.free_port())
-    try:
-        await_(lambda: saved_step(tmp_path / "runs" / "run"), "checkpoint", ranks[0])
+def test_a_process_that_hangs_is_named_at_the_time_out(tmp_path, data):
+    sections = {**SECTIONS, "train": {**SECTIONS["train"], "max_steps": 100000, "collective_timeout_s": 8}}
+    ranks = by_hand(harness.write_config(tmp_path, "run", data, **sections), 0, 1)
+    with ending(ranks[1]):
+        harness.await_(lambda: harness.saved_step(tmp_path / "runs" / "run"), "checkpoint", ranks[0])
         ranks[1].send_signal(signal.SIGSTOP)
-        # A thread that still ran could answer the request to stop; then the run would end only at the collectives' time-out.
-        await_(lambda: is_suspended(ranks[1].pid), "suspended rank 1", ranks[0])
-        if asked_to_stop:
-            ranks[0].send_signal(signal.SIGTERM)
+        harness.await_(lambda: is_suspended(ranks[1].pid), "suspended rank 1", ranks[0])
         output, _ = ranks[0].communicate(timeout=300)
         assert ranks[0].returncode == 4, output
         assert "rank 1" in output and "not answer" in output
-        assert saved_step(tmp_path / "runs" / "run") % 30 == 0
-    finally:
-        ranks[1].kill()
-        ranks[1].communicate()
+        assert harness.saved_step(tmp_path / "runs" / "run") % 30 == 0
+
+
+def test_who_waits_for_others_says_so_at_once(tmp_path, data):
+    """Long before the time-out, which a run with variables of another program otherwise waits for in silence."""
+    variables = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+    waiting = harness.start_run(harness.write_config(tmp_path, "run", data, **SECTIONS), env=variables)
+    timer = threading.Timer(120, waiting.kill)
+    timer.start()
+    with ending(waiting):
+        said = next((line for line in waiting.stdout if "wait" in line), "")
+        assert waiting.poll() is None and str(tmp_path) in said  # those that share a folder meet in it
+        assert "OMPI_COMM_WORLD_RANK" in said and "OMPI_COMM_WORLD_SIZE" in said
+        timer.cancel()

@@ -15,9 +15,9 @@
 
 #include "catch.h"
 #include "comm/rendezvous.h"
-#include "hash/hash.h"
 #include "helper_process.h"
 #include "spec/error.h"
+#include "spec/hash.h"
 
 namespace sdp {
 namespace {
@@ -41,22 +41,22 @@ struct Host {
     std::istringstream(store->get_to_str("watch/0")) >> address >> port;
     secret = store->get_to_str("watch/secret");
   }
-  std::future<std::vector<Socket>> rank(int number, int size) {
+  std::future<std::vector<Descriptor>> rank(int number, int size) {
     return std::async(std::launch::async, [this, number, size] {
       return meet_peers(*store, {.rank = number, .size = size, .deadline = in(seconds(60))});
     });
   }
-  Socket connect() const { return connect_before(address, port, in(seconds(10))); }
+  Descriptor connect() const { return connect_before(address, port, in(seconds(10))); }
 
   c10::intrusive_ptr<c10d::HashStore> store = c10::make_intrusive<c10d::HashStore>();
-  std::future<std::vector<Socket>> sockets;
+  std::future<std::vector<Descriptor>> sockets;
   std::string address, secret;
   int port = 0;
 };
 
 constexpr size_t kNumberSize = 64;
 
-std::string number_from(const Socket& socket) {
+std::string number_from(const Descriptor& socket) {
   return receive_before(socket, kNumberSize, in(seconds(10)));
 }
 
@@ -66,10 +66,10 @@ std::string answer(const std::string& key, const std::string& number, int listen
 }
 
 /// Whether the other side closes the connection, at the latest when its patience of 5 s is over.
-bool is_turned_away(const Socket& socket) {
-  pollfd polled = {.fd = socket.descriptor(), .events = POLLIN, .revents = 0};
+bool is_turned_away(const Descriptor& socket) {
+  pollfd polled = {.fd = socket.number(), .events = POLLIN, .revents = 0};
   char byte = 0;
-  return poll(&polled, 1, 30'000) == 1 && recv(socket.descriptor(), &byte, 1, MSG_DONTWAIT) <= 0;
+  return poll(&polled, 1, 30'000) == 1 && recv(socket.number(), &byte, 1, MSG_DONTWAIT) <= 0;
 }
 
 mode_t mode_of(const std::filesystem::path& path) {
@@ -102,7 +102,7 @@ TEST_CASE("equality in constant time") {
 
 TEST_CASE("strangers who connect are turned away, and delay nobody") {
   Host host(2);
-  std::vector<Socket> silent;
+  std::vector<Descriptor> silent;
   for (int i = 0; i < 40; ++i)  // 5 s each would exceed the deadline
     silent.push_back(host.connect());
   const std::vector<std::function<std::string(const std::string& number)>> attempts = {
@@ -120,11 +120,11 @@ TEST_CASE("strangers who connect are turned away, and delay nobody") {
       [&](const std::string& number) { return answer(host.secret, number, 0, 1, "1xxxxxxx"); },
   };
   for (const auto& attempt : attempts) {
-    const Socket stranger = host.connect();
+    const Descriptor stranger = host.connect();
     send_all(stranger, attempt(number_from(stranger)));
     CHECK(is_turned_away(stranger));
   }
-  const Socket slow = host.connect();  // a byte at a time
+  const Descriptor slow = host.connect();  // a byte at a time
   for (int i = 0; i < 10; ++i)
     send_all(slow, "0");
   auto second = host.rank(1, 2);
@@ -134,20 +134,20 @@ TEST_CASE("strangers who connect are turned away, and delay nobody") {
 
 TEST_CASE("a recorded introduction is of no use") {
   Host host(3);
-  const Socket first = host.connect(), later = host.connect();
+  const Descriptor first = host.connect(), later = host.connect();
   const std::string recorded = answer(host.secret, number_from(first), 0, 1);
   REQUIRE(number_from(later) != recorded);
   send_all(later, recorded);  // before the rank has used it
   CHECK(is_turned_away(later));
   send_all(first, recorded);
-  const Socket afterwards = host.connect();
+  const Descriptor afterwards = host.connect();
   number_from(afterwards);
   send_all(afterwards, recorded);
   CHECK(is_turned_away(afterwards));
-  const Socket again = host.connect();  // somebody who knows the secret, but the rank is there already
+  const Descriptor again = host.connect();  // somebody who knows the secret, but the rank is there already
   send_all(again, answer(host.secret, number_from(again), 0, 1));
   CHECK(is_turned_away(again));
-  const Socket third = host.connect();
+  const Descriptor third = host.connect();
   send_all(third, answer(host.secret, number_from(third), 0, 2, "00000002"));
   CHECK(host.sockets.get()[1].is_open());
   CHECK_THROWS(host.connect());  // after the meeting nobody listens

@@ -70,8 +70,8 @@ std::vector<std::unique_ptr<PeerWatch>> watches(
 
 /// A descriptor that becomes readable when somebody asks to stop.
 struct Request {
-  void ask() const { eventfd_write(descriptor.descriptor(), 1); }
-  Socket descriptor = Socket(eventfd(0, EFD_CLOEXEC));
+  void ask() const { eventfd_write(descriptor.number(), 1); }
+  Descriptor descriptor{eventfd(0, EFD_CLOEXEC)};
 };
 
 /// The number of stop points that each watch passes from now on until it stops, each at its own pace.
@@ -94,8 +94,8 @@ std::vector<int64_t> points_passed(const std::vector<std::unique_ptr<PeerWatch>>
 
 TEST_CASE("who is to blame, given how the others have left") {
   using D = Departure;
-  const auto who = [](const std::vector<D>& departures) { return describe_loss(departures).who; };
-  const auto why = [](const std::vector<D>& departures) { return describe_loss(departures).why; };
+  const auto who = [](const std::vector<D>& departures) { return describe_process_loss(departures).who; };
+  const auto why = [](const std::vector<D>& departures) { return describe_process_loss(departures).why; };
   CHECK(who({D::kNone, D::kSilent, D::kNone}) == "rank 1");
   CHECK(who({D::kPeerLost, D::kSilent, D::kPeerLost}) == "rank 1");
   CHECK(who({D::kSilent, D::kNone, D::kError}) == "ranks 0 and 2");
@@ -108,9 +108,9 @@ TEST_CASE("who is to blame, given how the others have left") {
 }
 
 TEST_CASE("who delays a collective, given where the others are") {
-  using Where = std::optional<Whereabouts>;
-  const Where here = Whereabouts{7, "all-to-all"}, ahead = Whereabouts{8, "all-to-all"};
-  const Where late = Whereabouts{6, "saving a checkpoint"};
+  using Where = std::optional<ProcessStatus>;
+  const Where here = ProcessStatus{7, "all-to-all"}, ahead = ProcessStatus{8, "all-to-all"};
+  const Where late = ProcessStatus{6, "saving a checkpoint"};
   CHECK(describe_delay({here, std::nullopt, here}, 0).who == "rank 1");
   CHECK_THAT(describe_delay({here, std::nullopt, here}, 0).why, Contains("Rank 1 does not answer"));
   CHECK(describe_delay({std::nullopt, ahead, here, std::nullopt}, 2).who == "ranks 0 and 3");
@@ -126,7 +126,7 @@ TEST_CASE("one request stops all ranks at the same point, whichever rank receive
   const int asked = GENERATE(0, 2);
   const Request request;
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
-    if (rank == asked) options.stop_descriptor = request.descriptor.descriptor();
+    if (rank == asked) options.stop_descriptor = request.descriptor.number();
   });
   for (const auto& watch : world)
     REQUIRE_FALSE(watch->stops_here());  // training has begun
@@ -153,7 +153,7 @@ TEST_CASE("a request before all have begun training ends all, once") {
   const Request request;
   std::array<std::atomic<int>, 3> ended = {};
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
-    if (rank == 1) options.stop_descriptor = request.descriptor.descriptor();
+    if (rank == 1) options.stop_descriptor = request.descriptor.number();
     options.events.stopped_before_training = [&ended, rank] { ++ended[static_cast<size_t>(rank)]; };
   });
   if (is_in_training) REQUIRE_FALSE(world[1]->stops_here());
@@ -174,16 +174,16 @@ TEST_CASE("a rank that hangs is named when it is asked where it is and when it s
   std::promise<std::vector<int>> unanswered;
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
     options.answer_timeout = seconds(1);
-    options.events.whereabouts = [rank, until] {
+    options.events.status = [rank, until] {
       if (rank == 2) until.wait();  // as if it were stopped
-      return Whereabouts{10 + rank, "a phase whose name is longer than what fits into a message"};
+      return ProcessStatus{10 + rank, "a phase whose name is longer than what fits into a message"};
     };
     if (rank == 0) {
-      options.stop_descriptor = request.descriptor.descriptor();
+      options.stop_descriptor = request.descriptor.number();
       options.events.unanswered = [&](const std::vector<int>& ranks) { unanswered.set_value(ranks); };
     }
   });
-  const auto where = world[0]->ask_where(seconds(1));
+  const auto where = world[0]->ask_status(seconds(1));
   REQUIRE(where[0]);
   REQUIRE(where[1]);
   CHECK_FALSE(where[2]);

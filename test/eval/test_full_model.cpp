@@ -6,9 +6,13 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
+#include "cost/make_experiment.h"
+#include "data/dataset.h"
+#include "data/device_loader.h"
+#include "engine/full_model.h"
 #include "eval/evaluation.h"
-#include "experiment/make_experiment.h"
-#include "memory/freed_memory.h"
+#include "process/freed_memory.h"
+#include "run/progress.h"
 #include "spec/error.h"
 #include "test_device.h"
 
@@ -58,17 +62,15 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
   run_thread_ranks(
       2,
       [&](Communicator& comm) {
-        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
         engine.initialize(3);
-        LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
-        const FeedSource source(data, spec.data, spec.train.precision, comm.device());
+        LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
+        const DeviceDataset source(data, spec.data, spec.train.precision, comm.device());
         ProgressLine line(-1);
         const auto on_skipped = [](const std::string& message) {
           if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
         };
-        Evaluator evaluator(experiment, source, source, comm, line, on_skipped, /*checkpoint=*/{});
-        const EvalRecord record = evaluator.evaluate(full);
-        check(record, full);
+        check(sdp::evaluate({experiment, source, source, comm, line, on_skipped}, {.full = full}), full);
       },
       Exchanges::kAtOnce, test_device());
 }
@@ -84,6 +86,32 @@ TEST_CASE("after streamed evaluation no branch is held, after full evaluation al
       }
       if (held != (mode == EvalMode::kFull)) throw std::runtime_error("what is held after an evaluation");
     });
+}
+
+TEST_CASE("the assembled model has the values that were drawn, whichever processes hold them") {
+  constexpr uint64_t kSeed = 3;
+  for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
+    for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+      ExperimentSpec spec = small_experiment(EvalMode::kFull);
+      spec.subnetwork.workers = 4;
+      spec.subnetwork.construction = construction;
+      spec.train.precision = precision;
+      const Experiment experiment = make_experiment(spec, 4);
+      const auto check_values = [&](Communicator& comm) {
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
+        engine.initialize(kSeed);
+        LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
+        full.fetch_shared();
+        for (int branch = 0; branch < static_cast<int>(experiment.plan.layout.branches.size()); ++branch)
+          full.fetch_branch(branch);
+        for (const ParameterLayout& parameter : experiment.plan.layout.parameters) {
+          const at::Tensor values = full.parameter(parameter.name).cpu();
+          if (!values.equal(draw_parameter(parameter, kSeed).to(values.scalar_type())))
+            throw std::runtime_error(parameter.name + " has other values");
+        }
+      };
+      run_thread_ranks(4, check_values, Exchanges::kAtOnce, test_device());
+    }
 }
 
 TEST_CASE("a damaged image does not contribute to the mean, even if a batch has no other image") {

@@ -10,7 +10,7 @@ import pytest
 from conftest import load_script
 
 bench = load_script("bench")
-from benchmark import contest, models, peers, report  # noqa: E402
+from benchmark import contest, peers, report  # noqa: E402
 from gpuhour.jobs import Context  # noqa: E402
 
 
@@ -119,24 +119,3 @@ def test_turns_change_order_and_what_failed_is_not_run_again(tmp_path: pathlib.P
     case = here.run(3, lambda line: None)
     assert began == ["a", "bad", "b", "b", "bad", "a", "a", "b"]
     assert [(len(run["rounds"]), run["error"]) for run in case["runs"]] == [(3, ""), (1, "RuntimeError: planted"), (3, "")]
-
-
-def test_names_of_models_and_peers() -> None:
-    model = models.model_of("resnet18_w16_b64")
-    assert (model.width, model.batch) == (16, 64)
-    assert models.model_of("llama_1b_b2").batch == 2 and models.model_of("llama_1b").batch == 8
-    for name in ("resnet", "llama_tiny_w8", "resnet18_x"):
-        with pytest.raises(ValueError, match="expected one of"):
-            models.model_of(name)
-    for name in ("ddp", "ddp-fused-foreach", "ddp-fused-fast", "fsdp-fused"):
-        with pytest.raises(ValueError, match="expected"):
-            peers.Peer(name)
-    for name in {*peers.TEXT, *peers.IMAGES_ON_GPU}:
-        peers.Peer(name)
-
-
-def test_what_cannot_run_here_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert "compiler" in peers.Peer("ddp-fused-compiled").left_out(2, on_gpu=False)
-    assert "shard" in peers.Peer("fsdp2-fused").left_out(1, on_gpu=False)
-    assert peers.Peer("ddp-fused").left_out(1, on_gpu=False) == ""

@@ -21,7 +21,6 @@ from fetching import imagenet as folders
 from official_archives import CLASSES, NOISE, cifar10_files, cifar100_files, idx, mat, mnist_files, tar_of
 from safetensors import safe_open
 from safetensors.numpy import load_file
-from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
 ARCHIVES = official_archives.archives()
 TAR = ARCHIVES["cifar-10-binary.tar.gz"]
@@ -125,14 +124,6 @@ def test_the_program_reads_what_was_written(server, tmp_path, name):
         assert result.stdout == expected
 
 
-def test_idx_files_are_those_that_torchvision_reads(tmp_path):
-    for name, content in mnist_files().items():
-        (tmp_path / name).write_bytes(content)
-        values = read_sn3_pascalvincent_tensor(str(tmp_path / name)).numpy()
-        images, labels = NOISE["mnist"]["train.safetensors" if name.startswith("train") else "val.safetensors"]
-        assert np.array_equal(values, images[..., 0] if "images" in name else labels)
-
-
 @pytest.mark.parametrize("ranged", [True, False])
 def test_a_connection_that_ends_is_gone_on_with(server, tmp_path, capsys, ranged):
     server.ranged, server.cuts = ranged, [1000, 50_000]
@@ -168,12 +159,6 @@ def test_another_file_than_the_published_one_is_refused(server, tmp_path, capsys
     assert text in error and "not have the published file" in error
     assert names_in(tmp_path) == []
     assert len(server.ranges) == 2
-
-
-def test_a_shorter_file_on_the_server_does_not_pass(server, tmp_path):
-    server.files["cifar-10-binary.tar.gz"] = TAR[:-100]
-    assert fetch(server, "cifar10", tmp_path) == 3
-    assert not list(tmp_path.glob("*.safetensors"))
 
 
 @pytest.mark.parametrize("status, requests", [(404, 1), (403, 1), (503, 5)])

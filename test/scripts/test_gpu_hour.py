@@ -1,21 +1,19 @@
 """scripts/gpu_hour: the effect of a time budget on jobs, what a call leaves, and the figures read from files."""
 
-import itertools
 import json
 import os
 import signal
 import subprocess
-import sys
 import tarfile
 import time
 
 import numpy as np
 import pytest
-from conftest import SCRIPTS, load_script
+from conftest import load_script
 from safetensors.numpy import load_file, save_file
 
 gpu_hour = load_script("gpu_hour")
-from gpuhour import images, order, pack, runs, steps, suite  # noqa: E402
+from gpuhour import images, pack, steps, suite  # noqa: E402
 from gpuhour.jobs import GRACE_S, Context, Job, Ledger, Row, Unfinished, judged, run_jobs  # noqa: E402
 from gpuhour.runs import largest_difference  # noqa: E402
 
@@ -106,14 +104,6 @@ def test_nothing_outlives_a_call_that_is_ended(context):
     assert started[0].poll() == -signal.SIGTERM
 
 
-def test_a_program_that_fails_is_told_with_its_last_line(context):
-    context.state.mkdir()
-    context.log, context.deadline = context.state, time.monotonic() + 100
-    assert context.run(["sh", "-c", "echo one; echo two"]) == "one\ntwo\n"
-    with pytest.raises(RuntimeError, match="(?s)exit code 3.*last words"):
-        context.run(["sh", "-c", "echo first; echo last words >&2; exit 3"])
-
-
 def test_what_a_job_found_before_it_failed_remains(context):
     def breaks(_):
         yield Row("first", "1")
@@ -167,37 +157,6 @@ def test_on_a_new_machine_what_an_earlier_call_did_counts_and_what_failed_is_don
     assert [again.is_open(j) for j in jobs] == [False, False, True]
     entries = {name: (entry["commit"], entry["device"], entry["seconds"]) for name, entry in again.jobs.items()}
     assert entries == {"stage/good": ("old", "GPU 1", 1), "stage/bad": ("new", "GPU 2", 2)}
-
-
-def test_the_most_important_jobs_come_first_and_fit_into_one_call(context, monkeypatch):
-    context.device = "cuda"
-    monkeypatch.setattr(suite, "tests_of", lambda _: dict.fromkeys(["swin", *order.FIRST_TESTS]))
-    jobs = order.jobs_of(context, epochs=1)
-    assert len({j.key for j in jobs}) == len(jobs)
-    groups = {}
-    for j in itertools.takewhile(lambda j: j.name != "resnet ddp by nccl", jobs):
-        model = j.name.split()[0] if j.stage == "steps" else ""
-        groups.setdefault((j.stage, "pytorch" if j.name.startswith("llama_1b pytorch") else model), []).append(j)
-    assert [(*kind, sum(j.estimate_s for j in group)) for kind, group in groups.items()] == [
-        ("doctor", "", 40), ("parity", "", 80), ("steps", "llama_1b", 70), ("steps", "pytorch", 60), ("steps", "resnet18", 100),
-        ("faults", "", 110), ("suite", "", 60)]
-    assert [j.name for j in groups["faults", ""]] == ["kill by nccl", "hang by nccl", "resume by nccl"]
-    assert jobs[-1].stage == "learning" and jobs[-1].takes_what_is_left
-
-
-def test_inherited_library_folders_are_kept_and_the_driver_is_added(monkeypatch):
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/first::/second")
-    paths = runs.environment()["LD_LIBRARY_PATH"].split(":")
-    assert paths[-3:] == ["/first", "/second", "/usr/local/nvidia/lib64"] and paths[0].endswith("torch/lib") and "" not in paths
-    monkeypatch.delenv("LD_LIBRARY_PATH")
-    assert runs.environment()["LD_LIBRARY_PATH"].split(":") == paths[:-3] + paths[-1:]
-
-
-def test_without_torch_nothing_is_packed(tmp_path):
-    command = [sys.executable, "-I", "-S", SCRIPTS / "gpu_hour", "--pack", tmp_path / "folder"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 1 and "has no torch" in result.stderr and "Traceback" not in result.stderr
-    assert not (tmp_path / "folder").exists()
 
 
 def test_a_pack_that_is_too_large_to_travel_is_refused(tmp_path, monkeypatch, capsys):

@@ -72,6 +72,9 @@ def test_shards_hold_the_tokens_of_all_documents_in_order(tokenizer, tmp_path, p
     assert next(iter(got.values())).dtype == np.uint16
     assert {p.name for p in out.iterdir()} == {*got, "toy.state.json", "toy.tokenizer.json"}
     assert (out / "toy.tokenizer.json").read_bytes() == tokenizer[0].read_bytes()
+    settings = json.loads((out / "toy.state.json").read_text())["settings"]
+    ids = tokenizers.Tokenizer.from_file(str(tokenizer[0])).get_vocab().values()
+    assert settings["vocab_size"] == max(ids) + 1 and settings["end_of_text"] == end
 
     length = 64
     for split, names in (("test", list(got)[:1]), ("train", list(got)[1:])):
@@ -200,14 +203,6 @@ def test_parquet_is_known_by_its_content(tmp_path, name):
     assert texts(tmp_path / "out") == ([], TWO)
 
 
-def test_a_mark_in_the_middle_file_is_removed(tmp_path):
-    contents = [b"first", codecs.BOM_UTF8 + b"second", b"third"]
-    for i, content in enumerate(contents):
-        (tmp_path / f"{i}.txt").write_bytes(content)
-    main(tmp_path / "out", *(tmp_path / f"{i}.txt" for i in range(3)), "--val-tokens", 0)
-    assert texts(tmp_path / "out")[1] == ["first", "second", "third"]
-
-
 def test_other_files_are_named_text_or_left_out(tmp_path):
     folder = tmp_path / "in"
     for name in ("a.txt", "b.log", "c.LOG", "notes/d", "notes/e.jsonl", ".cache/f.metadata"):
@@ -227,14 +222,6 @@ def test_blank_documents_are_left_out_and_counted(tmp_path, capsys):
     main(tmp_path / "out", *sorted(tmp_path.iterdir()), "--val-tokens", 0)
     assert texts(tmp_path / "out")[1] == ["one", "two", "three"]
     assert "6 blank" in capsys.readouterr().out
-
-
-def test_the_size_of_the_vocabulary_is_beside_the_shards(tokenizer, tmp_path):
-    (tmp_path / "a.txt").write_text("the quick")
-    run(tokenizer, tmp_path / "out", tmp_path / "a.txt", "--val-tokens", 0)
-    ids = tokenizers.Tokenizer.from_file(str(tokenizer[0])).get_vocab().values()
-    settings = json.loads((tmp_path / "out" / "toy.state.json").read_text())["settings"]
-    assert settings["vocab_size"] == max(ids) + 1 and settings["end_of_text"] == tokenizer[2]
 
 
 # --- validation ---------------------------------------------------------------------------------------------------
@@ -406,25 +393,14 @@ def test_an_empty_folder_and_more_validation_than_text_are_refused(tmp_path, cap
     assert not list((tmp_path / "out").iterdir())
 
 
-@pytest.mark.parametrize(
-    "text, tokens",
-    [
-        ("60000", 60_000),
-        ("60k", 60_000),
-        ("1.5M", 1_500_000),
-        ("1e6", 10**6),
-        ("2G", 2 * 10**9),
-        ("0.5k", 500),
-        ("3b", 3 * 10**9),
-    ],
-)
+@pytest.mark.parametrize("text, tokens", [("60000", 60_000), ("1.5M", 1_500_000), ("1e6", 10**6), ("0.5k", 500), ("3b", 3 * 10**9)])
 def test_numbers_of_tokens(text, tokens):
     for option in ("val_tokens", "shard_tokens"):
         arguments = ["a.txt", "--out", "x", f"--{option.replace('_', '-')}", text]
         assert getattr(prepare_tokens.parse(arguments), option) == tokens
 
 
-@pytest.mark.parametrize("text", ["", "k", "60kk", "1.5", "-1k", "1.2345k", "nan", "inf", "1e6k", "60 tokens", "0x10"])
+@pytest.mark.parametrize("text", ["", "k", "60kk", "1.5", "-1k", "1.2345k", "nan", "60 tokens"])
 def test_what_is_no_number_of_tokens(text, capsys):
     for option in ("--val-tokens", "--shard-tokens"):
         with pytest.raises(SystemExit) as status:

@@ -1,7 +1,6 @@
 """scripts/prepare_tokens.py --resume: a resumed call gives the shards of an uninterrupted one, or is refused."""
 
 import collections
-import itertools
 import json
 import os
 import signal
@@ -17,7 +16,6 @@ from conftest import load_script
 from toy_tokens import DOCUMENTS, PROGRAM, document, documents_in, run, shards, split_of, tokenizer, write_jsonl
 
 prepare_tokens = load_script("prepare_tokens.py")
-import text_documents
 import token_shards
 
 
@@ -275,27 +273,3 @@ def test_of_a_data_set_validation_takes_documents_of_its_first_part(tokenizer, t
     assert main(*stream_arguments(tokenizer, tmp_path / "small"), "--val-tokens", "10M") == 0
     val, train = documents_of(tokenizer, tmp_path / "small")
     assert 0.05 < len(val) / len(DOCUMENTS) < 0.15
-
-
-def test_a_key_that_a_data_set_lacks_is_told_before_the_work(tokenizer, tmp_path, monkeypatch, capsys):
-    Hub(monkeypatch, {"c0ffee": [*records(DOCUMENTS[:50]), {"body": "x"}]})
-    assert main(*stream_arguments(tokenizer, tmp_path)) == 3
-    assert "document 50: no 'text' (body)" in capsys.readouterr().err.replace("keys ", "")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_stream_of_the_hub(monkeypatch):
-    calls = []
-
-    class Datasets:
-        @staticmethod
-        def load_dataset(*arguments, **options):
-            calls.append((arguments, options))
-            return iter([{"text": text} for text in DOCUMENTS[:3]] + [{"body": "x"}])
-
-    monkeypatch.setitem(sys.modules, "datasets", Datasets)
-    got = text_documents.dataset_documents("some/set", "sample", "train", "text", "c0ffee")
-    assert list(itertools.islice(got, 3)) == [(DOCUMENTS[i], f"some/set: document {i}") for i in range(3)]
-    with pytest.raises(text_documents.InputError, match="document 3: no 'text' .keys body."):
-        next(got)
-    assert calls == [(("some/set",), {"name": "sample", "split": "train", "revision": "c0ffee", "streaming": True})]

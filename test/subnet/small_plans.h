@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "capture/layouts.h"
+#include "cost/layouts.h"
+#include "subnet/exchange.h"
 #include "subnet/plan.h"
 
 namespace sdp::test {
@@ -27,6 +28,13 @@ inline SubnetPlan plan_of(int64_t workers, int64_t owners, uint64_t seed,
   spec.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
   spec.assignment = Assignment::kRandom;
   return make_plan(mlp(depth), spec, seed);
+}
+
+/// Elements of the message that `from` sends to `to`.
+inline int64_t message_elements(const Exchange& exchange, int from, int to) {
+  int64_t sum = 0;
+  exchange.for_each_range(from, to, [&](size_t, int64_t, int64_t elements) { sum += elements; });
+  return sum;
 }
 
 }  // namespace sdp::test

@@ -18,12 +18,16 @@
 #include <thread>
 
 #include "catch.h"
-#include "checkpoint/files/safetensors.h"
-#include "checkpoint/resumed_run.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
+#include "comm/communicator.h"
+#include "cost/make_experiment.h"
+#include "experiment/load.h"
+#include "io/safetensors.h"
 #include "process/identity.h"
 #include "process/signals.h"
+#include "run/checkpoint_store.h"
+#include "run/log.h"
+#include "run/resumed_run.h"
+#include "run/shared_run_folder.h"
 #include "temp_folder.h"
 #include "train/trainer.h"
 
@@ -89,9 +93,7 @@ ExitCode train(const ExperimentSpec& spec, int stop_descriptor = -1, const LockT
   const SharedRunFolder run = share_run_folder(*comm, locked.folder, {.host = host_name(), .threads = 1},
                                                [&] { return std::move(locked.lock); });
   const Logger log = make_logger(/*rank=*/0, run.folder.log(), /*console=*/false);
-  log.begin_file();
-  Trainer trainer(experiment, *comm, run, log, Resume::kIfAny);
-  return trainer.run();
+  return sdp::train(experiment, *comm, run, log, Resume::kIfAny);
 }
 
 /// In a process of its own, which ends with the code that `run` returns.

@@ -1,0 +1,327 @@
+"""Processes that are killed, run out of memory, disk or files, or do not belong together; and two nodes of two ranks.
+
+A process that is suspended (SIGSTOP) stays in its phase while the test finds out which one it is; then it is killed. Reduce-scatter
+and all-gather are told apart by the bytes that the process has written (/proc/PID/io) since the last line of metrics.jsonl: at
+coverage 1, both send the same number."""
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import harness
+from test_stop import by_hand, ending, rank_of, ranks_of, shared_object
+
+# ---- a process is killed ----
+
+WORLD = 3
+LIMIT_S = 60  # for slow and busy machines
+WIDE = {"name": "mlp", "width": 64, "hidden_width": 65536, "depth": 3}
+TRAFFIC = {
+    "model": WIDE,
+    "subnetwork": {"workers": WORLD, "coverage": 1},
+    "optimizer": {"shard": True},
+    "train": {"max_steps": 100000, "batch_size_per_worker": 1, "precision": "fp32", "log_every_steps": 1},
+    "eval": {"recalibrate_batches": 0},
+    "output": {"trace": False},
+}
+CHECKPOINTS = TRAFFIC | {
+    "train": TRAFFIC["train"] | {"precision": "fp64"},
+    "checkpoint": {"at_start": False, "every_steps": 1},
+}
+EVALUATION = TRAFFIC | {
+    "model": {"name": "resnet18", "width": 16},
+    "train": TRAFFIC["train"] | {"batch_size_per_worker": 16},
+    "eval": {"every_epochs": 0.1, "recalibrate_batches": 1000},
+}
+
+
+def is_running(pid):
+    """Whether the process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def lines(run_dir, kind):
+    path = run_dir / "metrics.jsonl"
+    return [line for line in harness.json_lines(path) if line["kind"] == kind] if path.exists() else []
+
+
+def written_bytes(pid):
+    return int(re.search(r"wchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])
+
+
+def stop_in_exchange(pid, run_dir, first_share, last_share):
+    """Suspends a process when it has sent a fraction of the step's bytes between these bounds. If a step passes unseen, the
+    next one is tried."""
+    harness.await_(lambda: lines(run_dir, "train"), "step")
+    rank = rank_of(pid)
+    per_step = json.loads((run_dir / "plan.json").read_text())["per_process"][rank]["bytes_sent_per_step"]
+    for _ in range(50):
+        step = len(lines(run_dir, "train"))
+        step = harness.await_(lambda: (now := len(lines(run_dir, "train"))) > step and now, "step")
+        before = written_bytes(pid)
+        share = lambda: (written_bytes(pid) - before) / per_step
+        harness.await_(lambda: share() >= first_share, "traffic")
+        os.kill(pid, signal.SIGSTOP)
+        if share() <= last_share and len(lines(run_dir, "train")) == step:
+            return
+        os.kill(pid, signal.SIGCONT)
+    raise AssertionError("never seen in that exchange")
+
+
+def stop_in_reduce(pid, run_dir):
+    stop_in_exchange(pid, run_dir, 0.05, 0.45)
+
+
+def stop_in_gather(pid, run_dir):
+    stop_in_exchange(pid, run_dir, 0.55, 0.95)
+
+
+def stop_in_evaluation(pid, run_dir):
+    """The evaluation follows the step's line."""
+    harness.await_(lambda: lines(run_dir, "train"), "step")
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGSTOP)
+    assert not lines(run_dir, "eval")
+
+
+def stop_in_checkpoint(pid, run_dir):
+    """While its own file is being written; the checkpoint is complete only when all files are."""
+    harness.await_(run_dir.is_dir, "run folder")
+    partial = run_dir / "checkpoints" / ".step-00000001.partial"
+    own = f"process-{rank_of(pid):05d}-of-{WORLD:05d}.safetensors"
+    harness.await_((partial / own).exists, "checkpoint")
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.5)  # so that the others write theirs
+    assert partial.is_dir(), "the checkpoint was complete before"
+
+
+PHASES = {
+    "reduce": (TRAFFIC, stop_in_reduce, 1), "gather": (TRAFFIC, stop_in_gather, 2), "evaluation": (EVALUATION, stop_in_evaluation, 0),
+    "saving a checkpoint": (CHECKPOINTS, stop_in_checkpoint, 1),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_killed_process_ends_all(tmp_path, data, phase):
+    """With exit code 4, at once and not at the collectives' time-out of 10 minutes; the others name it. Each of them is lost in
+    test/comm/test_peer_watch.cpp."""
+    sections, stop, lost = PHASES[phase]
+    run_dir, console = tmp_path / "runs" / "run", tmp_path / "console.txt"
+    with console.open("w") as file:
+        config = harness.write_config(tmp_path, "run", data, **sections)
+        launcher = harness.start("--config", config, "--nproc", WORLD, stdout=file, stderr=file)
+    with ending(launcher):
+        pids = ranks_of(launcher, WORLD)
+        stop(pids[lost], run_dir)
+        began = time.monotonic()
+        os.kill(pids[lost], signal.SIGKILL)
+        harness.await_(lambda: not any(map(is_running, pids)), "end of all ranks", limit_s=LIMIT_S)
+        assert launcher.wait(LIMIT_S) == 4 and time.monotonic() - began < LIMIT_S
+    said = console.read_text()
+    assert f"sdp-train: rank {lost} was killed by signal 9 (Killed)" in said and "still runs" not in said
+    saved = [int(folder.name.removeprefix("step-")) for folder in run_dir.glob("checkpoints/step-*")]
+    assert set(re.findall(r"checkpoint is of step (\d+); --resume", said)) == ({str(max(saved))} if saved else set())
+    for rank in set(range(WORLD)) - {lost}:
+        log = (run_dir / f"rank-{rank}.txt").read_text() if rank else said
+        found = re.findall(rf"Rank {rank} lost .*", log)
+        assert found and found[0].startswith(f"Rank {rank} lost rank {lost} during {phase}"), found
+
+
+def test_output_that_cannot_grow_ends_with_the_last_checkpoint(tmp_path, data):
+    """A limit for the size of files, as a full disk: the metrics still fit, a process's file does not."""
+    sections = {"model": {"width": 8}, "train": {"max_steps": 3}, "checkpoint": {"at_start": False, "every_steps": 2}}
+    config = harness.write_config(tmp_path, "run", data, **sections)
+    harness.run("--config", config, "--nproc", 2)
+    (size,) = {file.stat().st_size for file in (tmp_path / "runs/run/checkpoints/step-00000003").glob("process-00000-*")}
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
+    command = [harness.BINARY, "--config", config, "--nproc", "2", "--resume", "--set", "train.max_steps=5"]
+    # Python's own setting: a write beyond the limit is an error, not a signal.
+    options = {"preexec_fn": limit, "restore_signals": False, "capture_output": True, "text": True}
+    result = subprocess.run(command, env=harness.environment(), **options)
+    assert result.returncode == 3, result
+    assert "too large" in result.stderr and "The last checkpoint is of step 3; --resume" in result.stderr
+
+
+EXHAUSTED = """
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+extern void* __libc_malloc(size_t);
+extern void* __libc_memalign(size_t, size_t);
+static long left = -1;
+static int takes(size_t size) {
+  if (left < 0) return 1;
+  if ((long)size > left) return 0;
+  left -= (long)size;
+  return 1;
+}
+void* malloc(size_t size) {
+  if (takes(size)) return __libc_malloc(size);
+  errno = ENOMEM;
+  return NULL;
+}
+void* mmap(void* address, size_t size, int protection, int flags, int file, off_t offset) {
+  if (file < 0 && protection == (PROT_READ | PROT_WRITE) && size >= LARGE) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
+  return (void*)syscall(SYS_mmap, address, size, protection, flags, file, offset);
+}
+int posix_memalign(void** result, size_t alignment, size_t size) {
+  if (size >= LARGE) left = 1 << 18;
+  if (size >= LARGE || !takes(size)) return ENOMEM;
+  *result = __libc_memalign(alignment, size);
+  return 0;
+}
+"""
+
+
+def test_out_of_memory_is_said_with_little_memory_left(tmp_path, data):
+    """The first tensor of 8 MiB does not fit, and 256 KiB are left after it."""
+    env = {"LD_PRELOAD": shared_object(tmp_path, "exhausted", EXHAUSTED, f"-DLARGE={8 << 20}")}
+    for processes, depth in [(1, 4), (2, 8)]:
+        name = f"deep{depth}"
+        config = harness.write_config(
+            tmp_path, name, data, model={"name": "mlp", "width": 256, "hidden_width": 8192, "depth": depth},
+            subnetwork={"workers": processes, "coverage": 1}, train={"precision": "fp32"},
+        )
+        result = harness.run("--config", config, "--nproc", processes, env=env, expect=1)
+        assert "is out of memory" in result.stderr and "train.batch_size_per_worker" in result.stderr, result.stderr
+        planned = json.loads(harness.run("plan", "--config", config, "--json").stdout)["per_process"][0]["peak_bytes"]
+        assert f"predicts {planned['total'] / 2**20:.0f} MiB" in result.stderr, result.stderr
+        assert "out of memory" in (tmp_path / "runs" / name / "log.txt").read_text()
+
+
+def test_too_many_open_files_is_named_with_its_remedy(tmp_path, data):
+    """At limits that some part of the program finds too low: files of the run folder, logs, sockets."""
+    config = harness.write_config(tmp_path, "run", data, train={"max_steps": 1, "collective_timeout_s": 5})
+    for limit in (6, 11, 16):
+        process = harness.start_run(config, "--nproc", 2, "--set", f"name=run{limit}",
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+        said = process.communicate(timeout=120)[0]
+        assert process.returncode in (2, 3, 4) and "ulimit -n" in said, said
+        assert "disk" not in said and "MASTER_PORT" not in said
+
+
+# ---- processes that do not belong together ----
+
+ENDLESS = {
+    "model": {"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16},
+    "optimizer": {"lr": 1e-6},
+    "train": {"max_steps": 1000000, "log_every_steps": 5},
+    "checkpoint": {"at_start": False, "every_minutes": 1e-9},  # every logging interval
+    "eval": {"recalibrate_batches": 0},
+    "output": {"trace": False},
+}
+
+
+def outputs_of(processes, expect):
+    with ending(*processes):
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [expect] * len(processes), outputs
+    return outputs
+
+
+def test_a_second_start_is_refused_and_harms_nothing(tmp_path, data):
+    config = harness.write_config(tmp_path, "run", data, **ENDLESS)
+    run_dir = tmp_path / "runs" / "run"
+    first = harness.start_run(config, "--nproc", 2)
+    harness.await_((run_dir / "latest").exists, "checkpoint", first)
+    lock = json.loads((run_dir / "run.lock").read_text())
+    assert lock["pid"] != first.pid  # rank 0, which writes the folder
+
+    other = ["--set", "optimizer.lr=0.5", "--set", "train.max_steps=20"]
+    refusals = [
+        harness.run("--config", config, "--nproc", 2, *other, expect=2).stderr,
+        harness.run("--config", config, "--nproc", 2, *other, "--resume", expect=2).stderr,
+        harness.run("--config", config, *other, "--resume", env={"RANK": "0", "WORLD_SIZE": "1"}, expect=2).stderr,
+        *outputs_of(by_hand(config, 0, 1, more=lambda rank: [*other, "--resume"]), 2),
+    ]
+    for refusal in refusals:
+        assert f"process {lock['pid']} on host {socket.gethostname()}" in refusal
+
+    assert first.poll() is None
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(120) == 75, first.stdout.read()
+    assert "max_steps: 1000000" in (run_dir / "spec.yaml").read_text()
+    lines = harness.json_lines(run_dir / "metrics.jsonl")
+    steps = [line["step"] for line in lines if line["kind"] == "train"]
+    # Every fifth step, and the one after which the signal stopped the run.
+    assert steps == sorted({*range(5, steps[-1] + 1, 5), steps[-1]})
+    assert [line["step"] for line in lines if line["kind"] == "checkpoint"] == steps
+    starts = [line for line in lines if line["kind"] == "start"]
+    assert [line["hosts"] for line in starts] == [[socket.gethostname()] * 2]
+    assert (run_dir / "latest").read_text().strip() == f"step-{steps[-1]:08d}"
+    assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
+    assert not list(run_dir.glob("run.lock*"))
+
+
+# ---- two nodes of two ranks ----
+
+
+@pytest.fixture
+def published(tmp_path):
+    """Owner sets in which no worker shares a unit with its neighbor by number."""
+
+    def make(workers, sets):
+        subnetwork = {"workers": workers, "coverage": f"{len(sets[0])}/{workers}"}
+        config = harness.write_config(tmp_path, "plan", tmp_path, subnetwork=subnetwork)
+        plan = json.loads(harness.run("plan", "--config", config, "--json").stdout)
+        for number, unit in enumerate(plan["units"]):
+            unit["owners"] = sets[number % len(sets)]
+        path = tmp_path / "published.json"
+        path.write_text(json.dumps(plan))
+        return {**subnetwork, "assignment": "file", "assignment_file": str(path)}
+
+    return make
+
+
+def test_placement_does_not_change_the_experiment(tmp_path, data, published):
+    """Traces and checkpoints are the same bit by bit for every placement. Process i has the workers 2 i and 2 i + 1."""
+    subnetwork = published(8, [[0, 1, 4, 5], [2, 3, 6, 7]])
+    files = {}
+    for placement, nodes in (("in_order", [0, 0, 1, 1]), ("pack", [0, 1, 0, 1])):
+        config = harness.write_config(
+            tmp_path, placement, data, subnetwork={**subnetwork, "placement": placement},
+            train={"max_steps": 3, "precision": "fp32"},
+        )
+        texts = outputs_of(by_hand(config, *range(4), world=4), 0)
+        run_dir = tmp_path / "runs" / placement
+        plan = json.loads((run_dir / "plan.json").read_text())
+        assert [process["node"] for process in plan["per_process"]] == nodes
+        assert plan["nodes"]["placement"] == placement and plan["nodes"]["processes_per_node"] == 2
+        assert "assembled full model" in texts[0]
+        checkpoints = sorted((run_dir / "checkpoints").glob("*/*.safetensors"))
+        assert len(checkpoints) == 2 * 4
+        files[placement] = {path.relative_to(run_dir): harness.sha256(path) for path in checkpoints}
+        files[placement]["trace"] = harness.sha256(run_dir / "trace.jsonl")
+    assert files["in_order"] == files["pack"]
+
+
+def test_ranks_with_different_specs_are_refused(tmp_path, data, published):
+    """Named by the processes that they become: rank 1, on the first node, runs process 2 under pack."""
+    subnetwork = {**published(4, [[0, 2], [1, 3]]), "placement": "pack"}
+    config = harness.write_config(tmp_path, "run", data, subnetwork=subnetwork)
+    odd = lambda rank: ["--set", "optimizer.lr=0.04"] if rank == 1 else []
+    for text in outputs_of(by_hand(config, *range(4), world=4, more=odd), 2):
+        assert "spec" in text and "differ: 2 (" in text
+
+
+def test_ranks_that_are_not_numbered_node_by_node_are_refused(tmp_path, data):
+    config = harness.write_config(tmp_path, "run", data, subnetwork={"placement": "pack"})
+    (text,) = outputs_of(by_hand(config, 1, world=4, env={"LOCAL_RANK": "0"}), 2)
+    assert "subnetwork.placement: found pack, but rank 1 of 4 is number 0 of 2 on its node" in text
