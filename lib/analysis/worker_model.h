@@ -30,8 +30,8 @@ class WorkerModel {
 
   /// Gradient of the part of the unit's parameter that the worker owns, flat; zeros if the loss does not
   /// depend on it.
-  at::Tensor piece_gradient(int parameter, int unit) const {
-    return store_.piece_gradient(0, parameter, unit);
+  at::Tensor slice_gradient(int parameter, int unit) const {
+    return store_.slice_gradient(0, parameter, unit);
   }
   /// Gradient of everything that the worker owns of the parameter, in the worker's shape.
   at::Tensor gradient(int parameter) const;

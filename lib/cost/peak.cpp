@@ -353,7 +353,7 @@ int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t conv
   const SlotMap& slot_map = experiment.exchanges.slot_map;
   const Precision precision = spec.train.precision;
   const int64_t sum_bytes = bytes_of(sum_type(precision));
-  std::vector<int64_t> values(plan.layout.branches.size() + 2);  // by segment, those of no branch first
+  std::vector<int64_t> values(plan.layout.branches.size() + 2);  // by layer group, those of no branch first
   for (const ParameterLayout& parameter : plan.layout.parameters)
     values[parameter.branch ? static_cast<size_t>(*parameter.branch) + 1 : 0] +=
         parameter.elements() * bytes_of(element_type(parameter, precision));
@@ -374,12 +374,12 @@ int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t conv
   const bool copies_batch = on_gpu || spec.model.reads_tokens() || precision != Precision::kFp32;
   const auto pass = [&](int64_t batch_size, bool training) {
     int64_t most = received, now = 0;
-    const auto segments =
+    const auto layer_groups =
         record_evaluation(step_shape(spec, on_gpu), whole, batch_size, training, copies_batch);
-    for (size_t s = 0; s < segments.size(); ++s) {
+    for (size_t s = 0; s < layer_groups.size(); ++s) {
       const int64_t bound = is_streamed ? values[s] : 0;
       most = std::max(most, now + bound * (received > 0 ? 2 : 1));
-      for (const RecordedEvent& event : segments[s].forward.events) {
+      for (const RecordedEvent& event : layer_groups[s].forward.events) {
         const bool is_workspace =
             event.what == CaptureEvent::What::kConvolution && convolution_workspace_bytes > 0;
         most = std::max(most, now + bound + (is_workspace ? convolution_workspace_bytes : event.bytes));

@@ -72,7 +72,7 @@ ComputeTime ComputeTimes::of(int worker, int64_t samples) {
     const auto [found, is_new] = of_layer_group_.try_emplace({layer_group.capture, samples});
     if (is_new) {
       // A language model's loss is computed for some rows after others.
-      const bool is_loss = &segment == &capture.layer_groups.back();
+      const bool is_loss = &layer_group == &capture.layer_groups.back();
       const double at_once = is_loss ? std::min(all, capture.samples_at_once) : all;
       found->second = {.forward_s = all / at_once * seconds_of(layer_group->forward, at_once),
                        .backward_s = seconds_of(layer_group->backward, all)};

@@ -192,7 +192,7 @@ LoggingInterval::Summary LoggingInterval::summarize(Communicator& comm, int64_t 
   TrainRecord& record = summary.record;
   record.step = done;
   record.epoch = run_steps_.epochs_after(done);
-  record.lr = learning_rate(spec_.exchanges, spec_.optimizer.lr(), run_steps_.length, done - 1);
+  record.lr = learning_rate(spec_.schedule, spec_.optimizer.lr(), run_steps_.length, done - 1);
   if (gradient_norm_.defined()) record.gradient_norm = gradient_norm_.item<double>();
   record.samples_per_s = static_cast<double>(steps_ * run_steps_.samples_per_step) / s;
   record.flops_per_s = record.samples_per_s * flops_per_sample_;
