@@ -12,6 +12,7 @@
 #include "checkpoint/save.h"
 #include "device/device.h"
 #include "engine/checks.h"
+#include "engine/full_model.h"
 #include "eval/evaluation.h"
 #include "telemetry/run_metrics.h"
 #include "telemetry/run_summary.h"
