@@ -13,6 +13,7 @@
 #include "checkpoint/restore.h"
 #include "commands.h"
 #include "device/device.h"
+#include "engine/full_model.h"
 #include "eval/evaluation.h"
 #include "eval/predictions.h"
 #include "feed/feed.h"

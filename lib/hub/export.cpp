@@ -18,6 +18,7 @@
 #include "data/sets/tokens.h"
 #include "device/device.h"
 #include "engine/checks.h"
+#include "engine/full_model.h"
 #include "eval/evaluation.h"
 #include "feed/feed.h"
 #include "hub/library_files.h"
