@@ -8,20 +8,20 @@
 #include <memory>
 
 #include "analysis/analysis.h"
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/restore.h"
 #include "commands.h"
-#include "device/device.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
-#include "experiment/spec/load.h"
+#include "engine/train_step.h"
+#include "experiment/load.h"
 #include "inputs.h"
 #include "io/file.h"
+#include "layers/tensors.h"
 #include "model/model_spec.h"
-#include "model/tensors.h"
+#include "run/checkpoint_reader.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_data.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "train/run_data.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {
@@ -153,7 +153,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
   ProgressLine line(STDERR_FILENO);
   const auto data = open_split(spec, Split::kTrain, line);
   check_size(*data, options.batch_size);
-  const FeedSource source(*data, spec.data, spec.train.precision, device);
+  const DeviceDataset source(*data, spec.data, spec.train.precision, device);
 
   std::printf("%s %s: %lld workers of coverage %s, %lld x %lld samples each, %s\n",
               std::string(spec.model.name()).c_str(), words_of(arguments, spec, steps).c_str(),
@@ -172,10 +172,10 @@ int analyze_command(const AnalyzeArguments& arguments) {
       continue;
     }
     options = options_of(arguments, subject);
-    Work work(line, "computing gradients", "batches");
+    ProgressTask task(line, "computing gradients", "batches");
     std::vector<RegimeAnalysis> of_step = analyze(
         spec, plans, values_of(subject), source, options, device,
-        [&](const std::string& message) { line.print_skipped(message); }, work.on_progress());
+        [&](const std::string& message) { line.print_skipped(message); }, task.on_progress());
     std::move(of_step.begin(), of_step.end(), std::back_inserter(analyses));
   }
   std::printf("\n%s", describe(analyses).c_str());

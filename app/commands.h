@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/files/resume.h"
+#include "run/resume.h"
 
 namespace sdp {
 

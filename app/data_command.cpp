@@ -11,13 +11,13 @@
 
 #include "comm/cores.h"
 #include "commands.h"
-#include "data/sets/check.h"
-#include "data/sets/split_files.h"
-#include "experiment/spec/load.h"
+#include "data/check.h"
+#include "data/split_files.h"
+#include "experiment/load.h"
+#include "run/progress.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "text/json_text.h"
-#include "text/table.h"
+#include "spec/json_fields.h"
+#include "spec/table.h"
 
 namespace sdp {
 namespace {
@@ -151,8 +151,8 @@ ordered_json json_of(const SplitReport& report, const DataSpec& spec) {
 }
 
 SplitReport check(const ExperimentSpec& spec, Split split, ProgressLine& line) {
-  Work work(line, fmt::format("reading {}", name_of_split(split)));
-  return check_split(spec.data, spec.model, split, available_cores(), work.on_progress());
+  ProgressTask task(line, fmt::format("reading {}", name_of_split(split)));
+  return check_split(spec.data, spec.model, split, available_cores(), task.on_progress());
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include "comm/launcher.h"
 #include "commands.h"
-#include "device/device.h"
 #include "doctor/doctor.h"
+#include "engine/device.h"
 #include "process/identity.h"
 #include "process/signals.h"
 #include "spec/error.h"

@@ -11,21 +11,21 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/files/digest.h"
-#include "checkpoint/files/safetensors.h"
-#include "checkpoint/files/store.h"
-#include "checkpoint/save.h"
 #include "commands.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
+#include "cost/make_experiment.h"
+#include "experiment/load.h"
 #include "hub/import.h"
 #include "hub/library_files.h"
 #include "inputs.h"
+#include "io/file.h"
+#include "io/safetensors.h"
 #include "model/model_spec.h"
+#include "run/checkpoint_store.h"
+#include "run/progress.h"
+#include "run/run_history.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
 #include "spec/text.h"
-#include "telemetry/progress.h"
-#include "telemetry/run_history.h"
 #include "train/run_rank.h"
 
 namespace sdp {
@@ -101,12 +101,12 @@ std::optional<std::string> difference_of_pixels(const char* what, const Channels
 
 /// For several files, the hash of their hashes, one per line.
 ImportSource import_source(const std::filesystem::path& path, ProgressLine& line) {
-  Work work(line, "hashing the weights");
+  ProgressTask task(line, "hashing the weights");
   ImportSource source{.path = std::filesystem::absolute(path).lexically_normal().string()};
   std::string hashes;
   const std::vector<std::filesystem::path> files = library_files(path);
   for (const std::filesystem::path& file : files) {
-    const FileDigest digest = digest_file(file, work.on_progress());
+    const FileDigest digest = digest_file(file, task.on_progress());
     source.bytes += digest.bytes;
     source.xxh3_128 = digest.xxh3_128;
     hashes += digest.xxh3_128 + "\n";
@@ -201,10 +201,10 @@ int import_command(const ImportArguments& arguments) {
     RunHistory history = new_history();
     history.imported = import_source(arguments.from, line);
     const RunDescription description = describe_run(experiment, history);
-    Work work(line, "importing the model");
+    ProgressTask task(line, "importing the model");
     try {
       wrapper = import_model(experiment, arguments.from, arguments.new_head, description, folder.dir,
-                             work.on_progress());
+                             task.on_progress());
     } catch (const DataError& error) {
       throw DataError(error.what() + advice_on_names(arguments.from));
     }

@@ -8,14 +8,14 @@
 #include <filesystem>
 #include <string_view>
 
-#include "checkpoint/files/store.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
+#include "cost/make_experiment.h"
+#include "eval/best.h"
+#include "experiment/load.h"
+#include "run/checkpoint_store.h"
+#include "run/metrics.h"
+#include "run/run_folder.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
-#include "telemetry/metrics.h"
-#include "telemetry/run_folder.h"
-#include "train/best.h"
 
 namespace sdp {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "commands.h"
 #include "experiment/experiment.h"
-#include "experiment/spec/load.h"
+#include "experiment/load.h"
 
 namespace sdp {
 

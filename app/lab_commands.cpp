@@ -12,29 +12,29 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "checkpoint/files/store.h"
-#include "checkpoint/resumed_run.h"
 #include "comm/ranks.h"
 #include "commands.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
-#include "experiment/spec/print.h"
-#include "experiment/spec/regime.h"
-#include "experiment/spec/resume.h"
-#include "forecast/accounting.h"
-#include "forecast/forecast.h"
+#include "cost/accounting.h"
+#include "cost/forecast.h"
+#include "cost/make_experiment.h"
+#include "engine/device.h"
+#include "experiment/load.h"
+#include "experiment/print.h"
+#include "experiment/regime.h"
+#include "experiment/resume.h"
+#include "experiment/run_steps.h"
 #include "inputs.h"
-#include "plan/run_steps.h"
 #include "process/identity.h"
+#include "run/checkpoint_store.h"
+#include "run/progress.h"
+#include "run/resumed_run.h"
+#include "run/run_data.h"
+#include "run/run_folder.h"
+#include "run/run_lock.h"
+#include "run/run_summary.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 #include "subnet/plan.h"
-#include "telemetry/progress.h"
-#include "telemetry/run_folder.h"
-#include "telemetry/run_lock.h"
-#include "telemetry/run_summary.h"
-#include "train/run_data.h"
 #include "train/run_rank.h"
 
 namespace sdp {
@@ -160,8 +160,8 @@ class PointChecker {
   /// Steps, FLOPs and hours are absent if nobody knows how long an epoch is.
   ordered_json new_price(const Experiment& experiment) {
     const TrainSpec& train = experiment.spec.train;
-    const Placement& placement = experiment.schedule.placement;
-    const auto samples = static_cast<double>(placement.slots_per_process() * train.accumulate_steps *
+    const SlotMap& slot_map = experiment.exchanges.slot_map;
+    const auto samples = static_cast<double>(slot_map.slots_per_process() * train.accumulate_steps *
                                              train.batch_size_per_worker);
     const std::vector<Cost> costs = costs_of(experiment);
     double flops_per_step = 0;
@@ -213,7 +213,7 @@ class PointChecker {
 /// How often runs in other processes are looked at.
 constexpr std::chrono::seconds kLookEvery{2};
 
-ordered_json look(const ordered_json& folders, bool wait) {
+ordered_json wait_for_locks(const ordered_json& folders, bool wait) {
   std::vector<LockChain> locks(folders.size());
   for (;; std::this_thread::sleep_for(kLookEvery)) {
     ordered_json states = ordered_json::array();
@@ -278,7 +278,7 @@ int check_command(const CheckArguments& arguments) {
   const ordered_json input = read_input();
   ordered_json results = ordered_json::array();
   if (arguments.sweep.empty()) {
-    results = look(input, arguments.wait);
+    results = wait_for_locks(input, arguments.wait);
   } else {
     PointChecker checker(arguments);
     for (const ordered_json& point : input)

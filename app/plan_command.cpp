@@ -4,25 +4,25 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/files/store.h"
-#include "checkpoint/resumed_run.h"
 #include "commands.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
-#include "experiment/spec/print.h"
-#include "experiment/spec/resume.h"
-#include "experiment/step_limits.h"
-#include "forecast/peak.h"
-#include "forecast/step_time.h"
+#include "cost/figures.h"
+#include "cost/make_experiment.h"
+#include "cost/peak.h"
+#include "cost/plan_text.h"
+#include "cost/step_limits.h"
+#include "cost/step_time.h"
+#include "doctor/measure.h"
+#include "engine/device.h"
+#include "experiment/load.h"
+#include "experiment/print.h"
+#include "experiment/resume.h"
 #include "inputs.h"
 #include "io/file.h"
-#include "measure/measure.h"
-#include "plan/figures.h"
-#include "plan/plan_text.h"
+#include "run/checkpoint_reader.h"
+#include "run/checkpoint_store.h"
+#include "run/resumed_run.h"
 #include "spec/error.h"
-#include "text/units.h"
+#include "spec/units.h"
 
 namespace sdp {
 namespace {
@@ -50,13 +50,13 @@ DeviceProfile adjusted(DeviceProfile device, const PlanArguments& arguments, con
 /// The process of the given worker (its first replica), or the one with the largest peak.
 int process_to_measure(const Experiment& experiment, const StepMemory& memory,
                        const std::optional<int>& worker) {
-  const Placement& placement = experiment.schedule.placement;
-  if (worker && (*worker < 0 || *worker >= placement.workers))
-    throw UsageError(fmt::format("--worker {}: expected a worker in 0..{}", *worker, placement.workers - 1));
+  const SlotMap& slot_map = experiment.exchanges.slot_map;
+  if (worker && (*worker < 0 || *worker >= slot_map.workers))
+    throw UsageError(fmt::format("--worker {}: expected a worker in 0..{}", *worker, slot_map.workers - 1));
   int largest = 0;
   int64_t largest_bytes = 0;
-  for (int process = 0; process < placement.processes; ++process) {
-    const std::vector<Slot> slots = placement.slots_of(process);
+  for (int process = 0; process < slot_map.processes; ++process) {
+    const std::vector<Slot> slots = slot_map.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
     const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
@@ -80,7 +80,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const DeviceProfile device = arguments.device ? device_profile(*arguments.device, train.precision)
                                                 : this_machine(here, train.precision);
   StepCaptures captures(step_shape(experiment.spec, device.is_gpu), experiment.plan);
-  const StepMemory memory(experiment.schedule, captures, device.convolution_workspace_bytes);
+  const StepMemory memory(experiment.exchanges, captures, device.convolution_workspace_bytes);
   const int process = process_to_measure(experiment, memory, arguments.worker);
   const StepMeasurement measured = measure_step(experiment, process, here);
   const Cost cost = cost_of(experiment, process);
@@ -89,7 +89,7 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const StepFigures planned{
       .peak = memory.maxima(cost, process, batch_size).peak,
       .library_workspace_bytes = device.library_workspace_bytes,
-      .step_ms = 1e3 * times.step(experiment.schedule, cost, process, batch_size).step_s()};
+      .step_ms = 1e3 * times.step(experiment.exchanges, cost, process, batch_size).step_s()};
   return arguments.json ? measurement_json(measured, planned)
                         : describe_measurement(experiment, measured, planned);
 }

@@ -8,23 +8,23 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/restore.h"
 #include "commands.h"
-#include "device/device.h"
+#include "data/device_loader.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
+#include "eval/best.h"
 #include "eval/evaluation.h"
 #include "eval/predictions.h"
-#include "feed/feed.h"
 #include "hub/export.h"
 #include "inputs.h"
 #include "model/make_model.h"
+#include "run/checkpoint_reader.h"
+#include "run/checkpoint_tensors.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_data.h"
+#include "run/run_text.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "train/best.h"
-#include "train/run_data.h"
-#include "train/run_text.h"
 
 namespace sdp {
 namespace {
@@ -56,8 +56,8 @@ void print_evaluation(const EvalRecord& record, const std::optional<ConfusionMat
 
 /// Verifies the hashes.
 CheckpointReader open_checkpoint(const ChosenCheckpoint& checkpoint, ProgressLine& line) {
-  Work work(line, "verifying the checkpoint");
-  return {checkpoint.run_dir, checkpoint.step, /*verify_hashes=*/true, work.on_progress()};
+  ProgressTask task(line, "verifying the checkpoint");
+  return {checkpoint.run_dir, checkpoint.step, /*verify_hashes=*/true, task.on_progress()};
 }
 
 }  // namespace
@@ -82,8 +82,8 @@ int eval_command(const EvalArguments& arguments) {
   const auto train = open_split(experiment.spec, Split::kTrain, line);
   const auto evaluated =
       open_split(experiment.spec, arguments.train_data ? Split::kTrain : Split::kTest, line);
-  const FeedSource train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
-  const FeedSource source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
+  const DeviceDataset train_source(*train, experiment.spec.data, experiment.spec.train.precision, device);
+  const DeviceDataset source(*evaluated, experiment.spec.data, experiment.spec.train.precision, device);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
   const EvalInputs inputs{experiment, train_source, source, *comm, line, on_skipped, reader.folder()};
   EvaluatedModels models{.full = *model};

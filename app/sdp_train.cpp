@@ -19,8 +19,8 @@
 #include <utility>
 
 #include "commands.h"
-#include "device/device.h"
-#include "forecast/device_profile.h"
+#include "cost/device_profile.h"
+#include "engine/device.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

@@ -5,21 +5,21 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "checkpoint/files/store.h"
-#include "checkpoint/resumed_run.h"
-#include "checkpoint/save.h"
 #include "comm/cores.h"
 #include "comm/launcher.h"
 #include "commands.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
-#include "experiment/spec/resume.h"
+#include "cost/make_experiment.h"
+#include "engine/device.h"
+#include "experiment/load.h"
+#include "experiment/resume.h"
 #include "inputs.h"
 #include "process/signals.h"
+#include "run/checkpoint_store.h"
+#include "run/progress.h"
+#include "run/resumed_run.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
 #include "spec/text.h"
-#include "telemetry/progress.h"
 #include "train/run_rank.h"
 
 namespace sdp {

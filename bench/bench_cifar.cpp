@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "bench_data.h"
-#include "data/pipeline/augment.h"
+#include "data/augment.h"
 #include "timer.h"
 
 namespace sdp::bench {

@@ -7,9 +7,9 @@
 #include <jpeglib.h>
 
 #include "bench_data.h"
-#include "data/formats/crops.h"
-#include "data/formats/jpeg.h"
-#include "data/pipeline/augment.h"
+#include "data/augment.h"
+#include "data/crops.h"
+#include "formats/jpeg.h"
 #include "io/file.h"
 #include "timer.h"
 

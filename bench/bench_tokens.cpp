@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/sets/tokens.h"
+#include "data/tokens.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 
 Every shape is computed in fp32 by PyTorch, several times, under each of oneDNN's instruction sets that the CPU has, and
 compared with fp64. glibc checks the heap: a kernel that writes beyond its buffer ends its child. Ends with 1 if a shape
-fails that conv2d (lib/model/conv.cpp) does not avoid. With these shapes it takes minutes per instruction set.
+fails that conv2d (lib/layers/conv.cpp) does not avoid. With these shapes it takes minutes per instruction set.
 """
 import argparse
 import collections
@@ -44,7 +44,7 @@ class Shape:
         return self.format, self.kernel, self.stride, self.size
 
     def is_avoided(self) -> bool:
-        """As conv2d in lib/model/conv.cpp decides."""
+        """As conv2d in lib/layers/conv.cpp decides."""
         return self.kernel == 1 and self.stride > 1 and self.inputs < 16
 
 

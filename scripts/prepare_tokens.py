@@ -191,7 +191,7 @@ def tokenized(documents: Iterable[str], own_worker: Worker, options: argparse.Na
 
 
 def settings_of(options: argparse.Namespace, sources: list[Source], worker: Worker) -> dict[str, Any]:
-    """Settings that a later call must share to resume with the shards. lib/data/sets reads end_of_text and vocab_size."""
+    """Settings that a later call must share to resume with the shards. lib/data reads end_of_text and vocab_size."""
     return {
         "dataset": [options.dataset, options.subset, options.split],
         "inputs": [[source.place, source.kind, source.size_bytes, source.changed_ns] for source in sources],

@@ -16,7 +16,7 @@ from text_documents import Documents, InputError
 
 HEADER_BYTES = 1024
 START_OVER = "To start over, remove the state and the shards of this --name."
-FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes per token: magic number, version (lib/data/formats/token_shard.h)
+FORMATS = {2: (20240520, 1), 4: (20240801, 7)}  # bytes per token: magic number, version (lib/formats/token_shard.h)
 
 
 def header_words(token_bytes: int, tokens: int) -> bytes:

@@ -14,7 +14,7 @@ namespace sdp {
 
 /// Throws, so that the test fails, if the name is neither of the two or no GPU is visible. On CUDA, kernels
 /// are deterministic if LibTorch has deterministic ones, so that results that are bit-identical on a CPU are
-/// so there, too, and fp32 is true fp32 (as after prepare_device() in device/device.h).
+/// so there, too, and fp32 is true fp32 (as after prepare_device() in engine/device.h).
 inline at::Device test_device() {
   const char* const name = std::getenv("SDP_TEST_DEVICE");
   if (!name || name == std::string("cpu")) return at::kCPU;

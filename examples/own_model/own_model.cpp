@@ -9,14 +9,14 @@
 
 #include <cstdio>
 
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
+#include "cost/make_experiment.h"
+#include "cost/plan_text.h"
+#include "experiment/load.h"
 #include "hub/export.h"
-#include "model/branch.h"
-#include "model/conv.h"
+#include "layers/branch.h"
+#include "layers/conv.h"
+#include "layers/norms.h"
 #include "model/layout_builder.h"
-#include "model/norms.h"
-#include "plan/plan_text.h"
 #include "train/run_rank.h"
 
 using namespace sdp;

@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <memory>
 
-#include "capture/layouts.h"
-#include "model/tensors.h"
+#include "cost/layouts.h"
+#include "layers/tensors.h"
 #include "spec/error.h"
 
 namespace sdp {
 namespace {
 
 /// A unit's part of a parameter's gradient of the full model's shape, flat.
-at::Tensor piece_of(const WorkerModel& full_model, const SubnetPlan& plan, int parameter, int unit) {
+at::Tensor slice_of(const WorkerModel& dense_model, const SubnetPlan& plan, int parameter, int unit) {
   const ParameterLayout& layout = plan.layout.parameters[parameter];
-  return piece_view(full_model.gradient(parameter), layout.slice, plan, plan.units_of(layout), unit)
+  return slice_view(dense_model.gradient(parameter), layout.slice, plan, plan.units_of(layout), unit)
       .reshape({-1});
 }
 
@@ -51,10 +51,10 @@ class RegimeSums {
       sums_.emplace_back(unit.owners, plan_.workers);
   }
 
-  void add(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
-    add_layers(worker, subnetwork, full_model);
+  void add(int worker, const WorkerModel& subnetwork, const WorkerModel& dense_model) {
+    add_layers(worker, subnetwork, dense_model);
     for (int unit = 0; unit < static_cast<int>(plan_.units.size()); ++unit)
-      add_unit(worker, unit, subnetwork, full_model);
+      add_unit(worker, unit, subnetwork, dense_model);
   }
 
   void end_batch() {
@@ -70,8 +70,8 @@ class RegimeSums {
   RegimeAnalysis result(int64_t step) &&;
 
  private:
-  void add_layers(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model);
-  void add_unit(int worker, int unit, const WorkerModel& subnetwork, const WorkerModel& full_model);
+  void add_layers(int worker, const WorkerModel& subnetwork, const WorkerModel& dense_model);
+  void add_unit(int worker, int unit, const WorkerModel& subnetwork, const WorkerModel& dense_model);
   double cosine_of_batch() const;
 
   SubnetPlan plan_;
@@ -83,33 +83,33 @@ class RegimeSums {
   int64_t batches_ = 0;
 };
 
-void RegimeSums::add_layers(int worker, const WorkerModel& subnetwork, const WorkerModel& full_model) {
+void RegimeSums::add_layers(int worker, const WorkerModel& subnetwork, const WorkerModel& dense_model) {
   for (size_t depth = 0; depth < layers_.size(); ++depth) {
     std::vector<at::Tensor> own;
     std::vector<at::Tensor> full;
     for (const int unit : owned_units(plan_, worker, plan_.layout.parameters[layers_[depth]])) {
-      own.push_back(subnetwork.piece_gradient(layers_[depth], unit));
-      full.push_back(piece_of(full_model, plan_, layers_[depth], unit));
+      own.push_back(subnetwork.slice_gradient(layers_[depth], unit));
+      full.push_back(slice_of(dense_model, plan_, layers_[depth], unit));
     }
     if (own.empty()) continue;
-    const at::Tensor of_subnetwork = at::cat(own), of_full_model = at::cat(full);
+    const at::Tensor of_subnetwork = at::cat(own), of_dense_model = at::cat(full);
     LayerBatches& batches = gradients_[depth][worker];
-    batches.cosines.push_back(cosine_between(of_subnetwork, of_full_model));
+    batches.cosines.push_back(cosine_between(of_subnetwork, of_dense_model));
     batches.norms.push_back(norm_of(of_subnetwork));
-    batches.full_norms.push_back(norm_of(of_full_model));
+    batches.full_norms.push_back(norm_of(of_dense_model));
   }
 }
 
 void RegimeSums::add_unit(int worker, int unit, const WorkerModel& subnetwork,
-                          const WorkerModel& full_model) {
+                          const WorkerModel& dense_model) {
   const bool owns = plan_.holding(worker, unit) == Holding::kOwned;
   std::vector<at::Tensor> own;
   std::vector<at::Tensor> full;
   for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p) {
     const std::vector<int> units = plan_.units_of(plan_.layout.parameters[p]);
     if (!std::binary_search(units.begin(), units.end(), unit)) continue;
-    full.push_back(piece_of(full_model, plan_, p, unit));
-    if (owns) own.push_back(subnetwork.piece_gradient(p, unit));
+    full.push_back(slice_of(dense_model, plan_, p, unit));
+    if (owns) own.push_back(subnetwork.slice_gradient(p, unit));
   }
   sums_[unit].add(at::cat(full), owns ? at::cat(own) : at::Tensor());
 }
@@ -195,30 +195,30 @@ std::vector<int> layers_of(const ModelLayout& layout) {
 }
 
 std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<SubnetPlan> plans,
-                                    const ValuesOf& values, const FeedSource& training,
+                                    const ValuesOf& values, const DeviceDataset& training,
                                     const AnalysisOptions& options, at::Device device,
                                     const std::function<void(const std::string& message)>& on_skipped,
                                     const OnProgress& on_progress) {
   const int workers = plans.front().workers;
-  const SubnetPlan full_plan = full_model_plan(plans.front().layout);
-  WorkerModel full_model(spec, full_plan, /*worker=*/0, device, values);
+  const SubnetPlan one_worker = one_worker_plan(plans.front().layout);
+  WorkerModel dense_model(spec, one_worker, /*worker=*/0, device, values);
   std::vector<RegimeSums> regimes;
   for (SubnetPlan& plan : plans)
     regimes.emplace_back(std::move(plan));
-  const std::unique_ptr<Feed> feed = training.training(batches_of(spec, workers, options));
+  const std::unique_ptr<DeviceLoader> loader = training.training(batches_of(spec, workers, options));
   for (int64_t number = 0; number < options.batches; ++number) {
     for (RegimeSums& regime : regimes)
       regime.begin_batch();
     for (int worker = 0; worker < workers; ++worker) {
-      const TensorBatch batch = feed->next();
+      const TensorBatch batch = loader->next();
       for (const std::string& message : batch.skipped)
         on_skipped(message);
-      full_model.compute_gradients(batch);
+      dense_model.compute_gradients(batch);
       for (RegimeSums& regime : regimes) {
         WorkerModel subnetwork(spec, regime.plan(), worker, device,
-                               [&](int parameter) { return full_model.value(parameter); });
+                               [&](int parameter) { return dense_model.value(parameter); });
         subnetwork.compute_gradients(batch);
-        regime.add(worker, subnetwork, full_model);
+        regime.add(worker, subnetwork, dense_model);
       }
       on_progress(number * workers + worker + 1, options.batches * workers);
     }

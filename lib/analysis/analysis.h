@@ -11,9 +11,9 @@
 
 #include "analysis/gradients.h"
 #include "analysis/worker_model.h"
-#include "experiment/spec/experiment_spec.h"
-#include "experiment/spec/regime.h"
-#include "feed/feed.h"
+#include "data/device_loader.h"
+#include "experiment/experiment_spec.h"
+#include "experiment/regime.h"
 #include "subnet/plan.h"
 
 namespace sdp {
@@ -46,7 +46,7 @@ std::vector<int> layers_of(const ModelLayout& layout);
 /// `on_skipped` is called with the fault of each damaged image; progress is counted in batches of all
 /// workers.
 std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<SubnetPlan> plans,
-                                    const ValuesOf& values, const FeedSource& training,
+                                    const ValuesOf& values, const DeviceDataset& training,
                                     const AnalysisOptions& options, at::Device device,
                                     const std::function<void(const std::string& message)>& on_skipped,
                                     const OnProgress& on_progress);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "text/table.h"
+#include "spec/table.h"
 
 namespace sdp {
 namespace {

@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 

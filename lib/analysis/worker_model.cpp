@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "experiment/make_experiment.h"
-#include "model/loss.h"
+#include "cost/make_experiment.h"
+#include "layers/loss.h"
 #include "model/make_model.h"
 
 namespace sdp {
@@ -12,9 +12,10 @@ namespace sdp {
 WorkerModel::WorkerModel(const ExperimentSpec& spec, const SubnetPlan& plan, int worker, at::Device device,
                          const ValuesOf& values)
     : train_(spec.train),
-      schedule_(make_schedule(plan, make_placement(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
-                              schedule_options(spec, plan.layout))),
-      store_(plan, schedule_, /*process=*/worker, device) {
+      exchanges_(make_exchange_plan(plan,
+                                    make_slot_map(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
+                                    exchange_options(spec, plan.layout))),
+      store_(plan, exchanges_, /*process=*/worker, device) {
   {
     const at::NoGradGuard no_grad;
     for (int p = 0; p < static_cast<int>(plan.layout.parameters.size()); ++p)
@@ -40,7 +41,7 @@ at::Tensor WorkerModel::value(int parameter) const {
   return store_.leaf(0, parameter).detach();
 }
 
-SubnetPlan full_model_plan(const ModelLayout& layout) {
+SubnetPlan one_worker_plan(const ModelLayout& layout) {
   SubnetworkSpec one_worker;
   one_worker.assignment = Assignment::kWindow;
   return make_plan(layout, one_worker, /*seed=*/0);

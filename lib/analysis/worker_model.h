@@ -5,12 +5,12 @@
 #include <functional>
 #include <memory>
 
+#include "data/device_loader.h"
 #include "engine/parameter_store.h"
-#include "experiment/spec/experiment_spec.h"
-#include "feed/feed.h"
-#include "model/model.h"
+#include "experiment/experiment_spec.h"
+#include "layers/model.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/plan.h"
-#include "subnet/schedule.h"
 
 namespace sdp {
 
@@ -40,12 +40,12 @@ class WorkerModel {
 
  private:
   const TrainSpec train_;
-  const Schedule schedule_;
+  const ExchangePlan exchanges_;
   ParameterStore store_;
   std::unique_ptr<Model> model_;
 };
 
 /// The plan of one worker that owns everything; its tensors have the full model's shapes.
-SubnetPlan full_model_plan(const ModelLayout& layout);
+SubnetPlan one_worker_plan(const ModelLayout& layout);
 
 }  // namespace sdp

@@ -157,13 +157,13 @@ auto Communicator::guarded(const char* name, Operation&& operation) const {
   } catch (const std::exception& error) {
     failed_ = true;
     if (!may_come_from_peers(error, size())) throw;
-    Loss loss = describe_loss({});
+    ProcessLoss loss = describe_process_loss({});
     if (PeerWatch* watch = connection_->watch.get()) {
       const std::vector<Departure> departures = watch->after_failure(kBlameTimeout);
       const bool somebody_left = std::any_of(departures.begin(), departures.end(),
                                              [](Departure how) { return how != Departure::kNone; });
-      loss =
-          somebody_left ? describe_loss(departures) : describe_delay(watch->ask_where(kWhereTimeout), rank());
+      loss = somebody_left ? describe_process_loss(departures)
+                           : describe_delay(watch->ask_status(kWhereTimeout), rank());
       watch->leave(Departure::kPeerLost);
     }
     connection_->threw_loss = true;
@@ -185,9 +185,9 @@ void Communicator::set_stop_notice(const std::string& notice) {
   connection_->stop_notice = notice;
 }
 
-void Communicator::set_last_words(const std::string& words) {
+void Communicator::set_failure_hint(const std::string& words) {
   const std::lock_guard lock(connection_->notice_mutex);
-  connection_->last_words = words;
+  connection_->failure_hint = words;
 }
 
 bool Communicator::stops_within() {

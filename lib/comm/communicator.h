@@ -132,7 +132,7 @@ class Communicator {
   /// What rank 0 prints as soon as one of the processes is asked to stop, whatever it is computing.
   void set_stop_notice(const std::string& notice);
   /// What this process prints last if it ends because others were lost, unnoticed by its collectives.
-  void set_last_words(const std::string& words);
+  void set_failure_hint(const std::string& words);
   /// Between two stop points, each process may call this any number of times. Returns whether all processes
   /// abort their work between these two points. From the first call to the next stop point no process may
   /// begin a collective.

@@ -93,13 +93,13 @@ DevicePlace place_of_device(at::Device device) {
 [[noreturn]] void end_process(Communicator::Connection& connection,
                               const std::vector<Departure>& departures) {
   if (connection.threw_loss) _exit(static_cast<int>(ExitCode::kPeerLost));
-  const Loss loss = describe_loss(departures);
+  const ProcessLoss loss = describe_process_loss(departures);
   write_line(
       fmt::format("error: Rank {} lost {}{}. {} No collective reported this within {} s; this process ends.",
                   connection.rank, loss.who, during(connection.phase, connection.operation), loss.why,
                   PeerWatch::kPatience.count()));
-  if (const std::lock_guard lock(connection.notice_mutex); !connection.last_words.empty())
-    write_line(connection.last_words);
+  if (const std::lock_guard lock(connection.notice_mutex); !connection.failure_hint.empty())
+    write_line(connection.failure_hint);
   _exit(static_cast<int>(ExitCode::kPeerLost));
 }
 
@@ -145,8 +145,8 @@ std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, cons
                                 .answer_timeout = std::min(kAnswerTimeout, member.timeout)};
   if (!member.single_host) options.master = member.master_address;
   if (member.is_process) options.events = events_of_process(connection, options.answer_timeout);
-  options.events.whereabouts = [&connection] {
-    return Whereabouts{connection.collectives, place_of(connection.phase, connection.operation)};
+  options.events.status = [&connection] {
+    return ProcessStatus{connection.collectives, place_of(connection.phase, connection.operation)};
   };
   return std::make_unique<PeerWatch>(*connection.store, std::move(options));
 }

@@ -36,7 +36,7 @@ struct Communicator::Connection {
   std::atomic<bool> threw_loss = false;          ///< a PeerLostError reports the loss
   std::mutex notice_mutex;                       ///< protects the following two members
   std::string stop_notice;                       ///< see Communicator::set_stop_notice
-  std::string last_words;                        ///< see Communicator::set_last_words
+  std::string failure_hint;                      ///< see Communicator::set_failure_hint
   std::unique_ptr<PeerWatch> watch;              ///< null for a world of one without a stop descriptor
 };
 

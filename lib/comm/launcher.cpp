@@ -74,8 +74,8 @@ struct Child {
   int rank = 0;
   pid_t pid = -1;
   bool running = false;
-  bool told_to_end = false;  ///< the launcher sent SIGTERM after another process ended
-  int status = 0;            ///< from waitpid
+  bool was_terminated = false;  ///< the launcher sent SIGTERM after another process ended
+  int status = 0;               ///< from waitpid
   Log log;
 
   bool killed() const { return WIFSIGNALED(status); }
@@ -84,7 +84,7 @@ struct Child {
   bool failed() const { return exit_code() != static_cast<int>(ExitCode::kOk) && !stopped(); }
   /// Whether it failed for a reason of its own, not because another process was lost.
   bool is_cause() const {
-    return failed() && !told_to_end && (killed() || exit_code() != static_cast<int>(ExitCode::kPeerLost));
+    return failed() && !was_terminated && (killed() || exit_code() != static_cast<int>(ExitCode::kPeerLost));
   }
 };
 
@@ -152,7 +152,7 @@ class Group {
       const std::optional<int> signal = signals_.wait(deadline_);
       if (signal && *signal != SIGCHLD) send(*signal);
       reap();
-      if (deadline_ && Clock::now() >= *deadline_ && running()) press();
+      if (deadline_ && Clock::now() >= *deadline_ && running()) terminate_remaining();
     }
     return report();
   }
@@ -193,14 +193,14 @@ class Group {
   }
 
   /// The grace period is over: sends SIGTERM, the next time SIGKILL.
-  void press() {
+  void terminate_remaining() {
     for (Child& child : children_) {
       if (!child.running) continue;
-      if (!child.told_to_end)
+      if (!child.was_terminated)
         std::fprintf(stderr, "sdp-train: rank %d still runs %d s after it was to end; terminating it\n",
                      child.rank, static_cast<int>(kGrace.count()));
-      kill(child.pid, child.told_to_end ? SIGKILL : SIGTERM);
-      child.told_to_end = true;
+      kill(child.pid, child.was_terminated ? SIGKILL : SIGTERM);
+      child.was_terminated = true;
     }
     deadline_ = Clock::now() + kGrace;
   }

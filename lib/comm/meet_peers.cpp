@@ -15,7 +15,7 @@
 #include <stdexcept>
 
 #include "comm/ranks.h"
-#include "hash/hash.h"
+#include "spec/hash.h"
 
 namespace sdp {
 namespace {

@@ -41,7 +41,7 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return fmt::format("ranks {} and {}", all, ranks.back());
 }
 
-Loss describe_loss(const std::vector<Departure>& departures) {
+ProcessLoss describe_process_loss(const std::vector<Departure>& departures) {
   std::vector<int> silent, failed, causes;
   for (int rank = 0; rank < static_cast<int>(departures.size()); ++rank) {
     const Departure departure = departures[static_cast<size_t>(rank)];
@@ -52,7 +52,7 @@ Loss describe_loss(const std::vector<Departure>& departures) {
   if (causes.empty())
     return {"the other processes",
             "None of them was seen to end: one of them hangs, or the network between them failed."};
-  Loss loss;
+  ProcessLoss loss;
   loss.who = list_ranks(causes);
   if (!silent.empty())
     loss.why =
@@ -63,20 +63,20 @@ Loss describe_loss(const std::vector<Departure>& departures) {
   return loss;
 }
 
-Loss describe_delay(const std::vector<std::optional<Whereabouts>>& whereabouts, int rank) {
+ProcessLoss describe_delay(const std::vector<std::optional<ProcessStatus>>& statuses, int rank) {
   std::vector<int> silent, behind;
-  const int64_t own = whereabouts[static_cast<size_t>(rank)]->collectives;
+  const int64_t own = statuses[static_cast<size_t>(rank)]->collectives;
   std::string places;
-  for (int other = 0; other < static_cast<int>(whereabouts.size()); ++other) {
-    const auto& where = whereabouts[static_cast<size_t>(other)];
+  for (int other = 0; other < static_cast<int>(statuses.size()); ++other) {
+    const auto& where = statuses[static_cast<size_t>(other)];
     if (!where) silent.push_back(other);
     if (!where || where->collectives >= own) continue;
     behind.push_back(other);
     places += fmt::format(" Rank {} answers, but has not reached this collective{}.", other,
                           where->place.empty() ? "" : fmt::format("; it is now in: {}", where->place));
   }
-  if (silent.empty() && behind.empty()) return describe_loss({});
-  Loss loss;
+  if (silent.empty() && behind.empty()) return describe_process_loss({});
+  ProcessLoss loss;
   if (!silent.empty())
     loss.why =
         fmt::format(" {} {} not answer: {} suspended, or the host hangs.", capitalized(list_ranks(silent)),
@@ -99,7 +99,7 @@ PeerWatch::PeerWatch(c10d::Store& store, Options options)
       inboxes_(peers_.size()),
       closed_(peers_.size(), false),
       departures_(peers_.size(), Departure::kNone),
-      whereabouts_(peers_.size()) {
+      statuses_(peers_.size()) {
   if (!end_.is_open())
     throw std::runtime_error(fmt::format("cannot create an event descriptor: {}", std::strerror(errno)));
   // Signals must be handled by the threads that already exist, so block them in the new one.
@@ -152,25 +152,25 @@ std::vector<Departure> PeerWatch::after_failure(std::chrono::milliseconds limit)
   return departures_;
 }
 
-std::vector<std::optional<Whereabouts>> PeerWatch::ask_where(std::chrono::milliseconds limit) {
+std::vector<std::optional<ProcessStatus>> PeerWatch::ask_status(std::chrono::milliseconds limit) {
   const Message own = here();
   std::unique_lock lock(mutex_);
-  std::fill(whereabouts_.begin(), whereabouts_.end(), std::nullopt);
-  whereabouts_[static_cast<size_t>(options_.rank)] = {own.number, own.text.data()};
+  std::fill(statuses_.begin(), statuses_.end(), std::nullopt);
+  statuses_[static_cast<size_t>(options_.rank)] = {own.number, own.text.data()};
   lock.unlock();
   send_all({.kind = Message::Kind::kWhere});
   lock.lock();
   changed_.wait_for(lock, limit, [&] {
-    return std::all_of(whereabouts_.begin(), whereabouts_.end(),
+    return std::all_of(statuses_.begin(), statuses_.end(),
                        [](const auto& where) { return where.has_value(); });
   });
-  return whereabouts_;
+  return statuses_;
 }
 
 PeerWatch::Message PeerWatch::here() const {
   Message message = {.kind = Message::Kind::kHere};
-  if (!options_.events.whereabouts) return message;
-  const Whereabouts where = options_.events.whereabouts();
+  if (!options_.events.status) return message;
+  const ProcessStatus where = options_.events.status();
   message.number = where.collectives;
   where.place.copy(message.text.data(), message.text.size() - 1);
   return message;
@@ -197,7 +197,7 @@ void PeerWatch::watch() {
     if (ready > 0 && end.revents != 0) return;
     for (size_t peer = 0; ready > 0 && peer < peers_.size(); ++peer) {
       if (polled[peer].revents == 0) continue;
-      hear(peer);
+      receive(peer);
       if (closed_[peer]) polled[peer].fd = -1;
     }
     if (ready > 0 && stop.revents != 0) {
@@ -243,7 +243,7 @@ void PeerWatch::check_deadlines() {
   options_.events.unnoticed(after_failure(std::chrono::milliseconds(0)));
 }
 
-void PeerWatch::hear(size_t peer) {
+void PeerWatch::receive(size_t peer) {
   Inbox& inbox = inboxes_[peer];
   const ssize_t received = recv(peers_[peer].number(), inbox.bytes.data() + inbox.size,
                                 inbox.bytes.size() - inbox.size, MSG_DONTWAIT);
@@ -267,7 +267,7 @@ void PeerWatch::read(size_t peer, const Message& message) {
       lose(peer, static_cast<Departure>(message.number));
       break;
     case Message::Kind::kStops:
-      agreement_.hear(static_cast<int>(peer), message.number);
+      agreement_.receive(static_cast<int>(peer), message.number);
       begin_stop();
       break;
     case Message::Kind::kWhere:
@@ -275,7 +275,7 @@ void PeerWatch::read(size_t peer, const Message& message) {
       break;
     case Message::Kind::kHere: {
       const std::lock_guard lock(mutex_);
-      whereabouts_[peer] = {message.number, std::string(message.text.data())};
+      statuses_[peer] = {message.number, std::string(message.text.data())};
       changed_.notify_all();
       break;
     }

@@ -32,21 +32,21 @@ enum class Departure : char {
 };
 
 /// Which ranks were lost, and the likely reason. departures: [W], of every rank.
-struct Loss {
+struct ProcessLoss {
   std::string who;  ///< "rank 1", "ranks 1 and 3", or "the other processes" if the cause is unknown
   std::string why;  ///< one or two sentences
 };
-Loss describe_loss(const std::vector<Departure>& departures);
+ProcessLoss describe_process_loss(const std::vector<Departure>& departures);
 
 /// Where a process is in its program.
-struct Whereabouts {
+struct ProcessStatus {
   int64_t collectives = 0;  ///< collectives it has begun; all processes begin the same ones in the same order
   std::string place = {};   ///< "evaluation, all-reduce"; may be empty; at most 46 characters are sent
 };
 
-/// Which ranks a collective waited for until its time-out although none has left. whereabouts: [W]; nullopt
+/// Which ranks a collective waited for until its time-out although none has left. statuses: [W]; nullopt
 /// for ranks that do not answer. `rank`: this rank, which is in that collective.
-Loss describe_delay(const std::vector<std::optional<Whereabouts>>& whereabouts, int rank);
+ProcessLoss describe_delay(const std::vector<std::optional<ProcessStatus>>& statuses, int rank);
 
 /// "rank 1" or "ranks 1, 2 and 3".
 std::string list_ranks(const std::vector<int>& ranks);
@@ -75,7 +75,7 @@ class PeerWatch {
     std::function<void(const std::vector<int>&)> unanswered = {};
     /// Options::parent has ended.
     std::function<void()> orphaned = {};
-    std::function<Whereabouts()> whereabouts = {};  ///< of this process
+    std::function<ProcessStatus()> status = {};  ///< of this process
   };
   struct Options {
     int rank = 0;
@@ -107,7 +107,7 @@ class PeerWatch {
   std::vector<Departure> after_failure(std::chrono::milliseconds limit);
 
   /// Where all processes are, [W]; nullopt for those that have not answered within `limit`.
-  std::vector<std::optional<Whereabouts>> ask_where(std::chrono::milliseconds limit);
+  std::vector<std::optional<ProcessStatus>> ask_status(std::chrono::milliseconds limit);
 
   /// See StopAgreement.
   bool stops_here() { return agreement_.stops_here(); }
@@ -132,7 +132,7 @@ class PeerWatch {
   /// When the thread must wake up at the latest; nullopt: only when a message arrives.
   std::optional<Clock::time_point> next_deadline() const;
   void check_deadlines();
-  void hear(size_t peer);
+  void receive(size_t peer);
   void read(size_t peer, const Message& message);
   void send(size_t peer, const Message& message) const;
   void send_all(const Message& message) const;
@@ -157,8 +157,8 @@ class PeerWatch {
 
   std::mutex mutex_;  ///< protects the following members
   std::condition_variable changed_;
-  std::vector<Departure> departures_;                    ///< [W]
-  std::vector<std::optional<Whereabouts>> whereabouts_;  ///< [W]
+  std::vector<Departure> departures_;                   ///< [W]
+  std::vector<std::optional<ProcessStatus>> statuses_;  ///< [W]
   std::optional<Clock::time_point> first_loss_;
   Departure said_ = Departure::kNone;  ///< set by leave()
   std::thread thread_;

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hash/hash.h"
 #include "spec/error.h"
+#include "spec/hash.h"
 
 namespace sdp {
 namespace {

@@ -35,7 +35,7 @@ std::optional<int64_t> StopAgreement::ask() {
   return passed_;
 }
 
-void StopAgreement::hear(int rank, int64_t passed) {
+void StopAgreement::receive(int rank, int64_t passed) {
   const std::lock_guard lock(mutex_);
   said_[static_cast<size_t>(rank)] = passed;
   changed_.notify_all();

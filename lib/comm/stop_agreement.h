@@ -40,7 +40,7 @@ class StopAgreement {
   /// nullopt if it has already been sent.
   std::optional<int64_t> ask();
   /// Call this when another process sends its number.
-  void hear(int rank, int64_t passed);
+  void receive(int rank, int64_t passed);
   /// Call this when a process was lost: the agreement is abandoned, and calls no longer wait.
   void abandon();
 

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <utility>
 
-#include "data/pipeline/batches.h"
-#include "data/sets/image_array.h"
+#include "data/batches.h"
+#include "data/image_array.h"
 #include "spec/error.h"
 
 namespace sdp {

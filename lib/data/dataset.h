@@ -15,9 +15,9 @@
 
 #include "data/data_identity.h"
 #include "data/data_spec.h"
-#include "data/formats/buffer.h"
-#include "data/formats/on_problem.h"
-#include "data/image_shape.h"
+#include "formats/buffer.h"
+#include "formats/image_shape.h"
+#include "formats/on_problem.h"
 #include "io/on_progress.h"
 #include "model/model_spec.h"
 #include "spec/error.h"

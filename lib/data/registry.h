@@ -1,11 +1,11 @@
 #pragma once
 
-// The list of data sets: each needs an include and an entry. data/sets/set_row.h describes what a data set
+// The list of data sets: each needs an include and an entry. data/set_row.h describes what a data set
 // provides.
 
-#include "data/sets/imagenet_spec.h"
-#include "data/sets/small_images.h"
-#include "data/sets/tokens_spec.h"
+#include "data/imagenet_spec.h"
+#include "data/small_images.h"
+#include "data/tokens_spec.h"
 #include "spec/one_of.h"
 
 namespace sdp {

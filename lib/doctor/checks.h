@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "cost/device_profile.h"
 #include "doctor/finding.h"
-#include "experiment/spec/experiment_spec.h"
-#include "forecast/device_profile.h"
+#include "experiment/experiment_spec.h"
 
 namespace sdp {
 

@@ -6,13 +6,12 @@
 #include <optional>
 
 #include "comm/communicator.h"
-#include "device/device.h"
 #include "doctor/checks.h"
+#include "engine/device.h"
 #include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "spec/text.h"
-#include "text/json_text.h"
 
 namespace sdp {
 namespace {
@@ -26,8 +25,8 @@ constexpr std::chrono::seconds kAgreeTimeout{90};
 class Examination {
  public:
   Examination(const Ranks& ranks, const DoctorOptions& options, Communicator& control, Diagnosis& diagnosis,
-              const std::function<void(const std::string&)>& tell)
-      : ranks_(ranks), options_(options), control_(control), diagnosis_(diagnosis), tell_(tell) {}
+              const std::function<void(const std::string&)>& on_check)
+      : ranks_(ranks), options_(options), control_(control), diagnosis_(diagnosis), on_check_(on_check) {}
 
   void run() {
     check_machine();
@@ -50,7 +49,7 @@ class Examination {
 
   /// Returns whether no rank threw.
   bool check(const std::string& name, const std::function<Finding()>& run_check) {
-    tell_(name);
+    on_check_(name);
     const Agreed agreed = agree(control_, name, run_check);
     add(agreed.finding);
     return !agreed.threw;
@@ -66,7 +65,7 @@ class Examination {
   }
 
   void check_machine() {
-    tell_("versions, devices and network");
+    on_check_("versions, devices and network");
     const Agreed chosen = agree(control_, "devices", [&] {
       const at::Device device = choose_device(options_.device, ranks_);
       prepare_device(device);
@@ -114,7 +113,7 @@ class Examination {
   const DoctorOptions& options_;
   Communicator& control_;
   Diagnosis& diagnosis_;
-  const std::function<void(const std::string&)>& tell_;
+  const std::function<void(const std::string&)>& on_check_;
   std::optional<at::Device> device_;
   std::vector<std::string> hosts_;  ///< of all ranks
   std::unique_ptr<Communicator> comm_;
@@ -124,14 +123,14 @@ class Examination {
 }  // namespace
 
 Diagnosis diagnose(const Ranks& ranks, const DoctorOptions& options,
-                   const std::function<void(const std::string& check)>& tell) {
+                   const std::function<void(const std::string& check)>& on_check) {
   Diagnosis diagnosis;
   try {
-    tell("that all processes connect");
+    on_check("that all processes connect");
     const std::unique_ptr<Communicator> control = connect(
         ranks, at::kCPU,
         {.timeout = kAgreeTimeout, .job = fmt::format("of {} processes of sdp-train doctor", ranks.world)});
-    Examination(ranks, options, *control, diagnosis, tell).run();
+    Examination(ranks, options, *control, diagnosis, on_check).run();
   } catch (const Error& error) {
     diagnosis.lost = error.what();
     if (diagnosis.processes.empty()) {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "cost/device_profile.h"
 #include "doctor/finding.h"
 #include "doctor/machine.h"
-#include "experiment/spec/experiment_spec.h"
-#include "forecast/device_profile.h"
+#include "experiment/experiment_spec.h"
 
 namespace sdp {
 
@@ -30,9 +30,9 @@ struct Diagnosis {
 /// Connects the ranks and runs all checks; the diagnosis is the same on all ranks. A second communicator on
 /// the CPU stays usable whatever the devices do. If a check throws on a rank, it has failed; checks that need
 /// what it made unusable are skipped and say so. If ranks do not connect or one is lost, that is the last
-/// finding. `tell` is called with the name of each check before it begins.
+/// finding. `on_check` is called with the name of each check before it begins.
 Diagnosis diagnose(const Ranks& ranks, const DoctorOptions& options,
-                   const std::function<void(const std::string& check)>& tell);
+                   const std::function<void(const std::string& check)>& on_check);
 
 /// Tables of the processes and of the findings, advice for each failure, and a verdict.
 std::string text_of(const Diagnosis& diagnosis, const Ranks& ranks);

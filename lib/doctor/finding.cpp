@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "spec/json_fields.h"
-#include "text/json_text.h"
-#include "text/units.h"
+#include "spec/units.h"
 
 namespace sdp {
 

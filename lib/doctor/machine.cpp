@@ -16,7 +16,7 @@
 
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
-#include "device/device.h"
+#include "engine/device.h"
 #include "process/identity.h"
 
 #ifdef USE_C10D_NCCL

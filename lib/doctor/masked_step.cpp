@@ -9,11 +9,11 @@
 #include <map>
 #include <string>
 
-#include "capture/layouts.h"
+#include "cost/layouts.h"
+#include "cost/make_experiment.h"
 #include "engine/engine.h"
-#include "experiment/make_experiment.h"
-#include "model/tensors.h"
-#include "train/train_step.h"
+#include "engine/train_step.h"
+#include "layers/tensors.h"
 
 namespace sdp {
 namespace {
@@ -100,7 +100,7 @@ FullValues oracle_values(const ExperimentSpec& fp64_spec) {
 double step_difference(const ExperimentSpec& spec, const FullValues& expected, Communicator& comm) {
   const Experiment experiment = make_experiment(spec, comm.size());
   const SubnetPlan& plan = experiment.plan;
-  Engine engine(plan, experiment.schedule, spec.optimizer, comm);
+  Engine engine(plan, experiment.exchanges, spec.optimizer, comm);
   engine.initialize(static_cast<uint64_t>(spec.seed));
   TrainStep train_step(experiment, engine, comm);
   size_t slot = 0;
@@ -114,7 +114,7 @@ double step_difference(const ExperimentSpec& spec, const FullValues& expected, C
     const auto p = static_cast<size_t>(range.parameter);
     const auto part_of = [&](const at::Tensor& full) {
       const ParameterLayout& parameter = plan.layout.parameters[p];
-      return piece_view(full, parameter.slice, plan, plan.units_of(parameter), range.unit)
+      return slice_view(full, parameter.slice, plan, plan.units_of(parameter), range.unit)
           .reshape({-1})
           .narrow(0, range.begin, range.end - range.begin);
     };

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "measure/measure.h"
-#include "text/units.h"
+#include "doctor/measure.h"
+#include "spec/units.h"
 
 namespace sdp {
 namespace {

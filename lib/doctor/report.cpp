@@ -4,9 +4,8 @@
 
 #include "doctor/doctor.h"
 #include "spec/json_fields.h"
-#include "text/json_text.h"
-#include "text/table.h"
-#include "text/units.h"
+#include "spec/table.h"
+#include "spec/units.h"
 
 namespace sdp {
 namespace {

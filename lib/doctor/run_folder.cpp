@@ -7,9 +7,9 @@
 
 #include "io/file.h"
 #include "process/identity.h"
+#include "run/shared_run_folder.h"
 #include "spec/error.h"
-#include "text/units.h"
-#include "train/shared_run_folder.h"
+#include "spec/units.h"
 
 namespace sdp {
 namespace {

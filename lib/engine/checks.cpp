@@ -40,7 +40,7 @@ struct Entry {
 std::string own_entries(const ParameterStore& store) {
   std::vector<Entry> entries;
   std::vector<at::Tensor> hashes;
-  for (const auto& [place, copies] : store.pieces())
+  for (const auto& [place, copies] : store.slices())
     for (const at::Tensor& copy : copies) {
       entries.push_back({.parameter = place.first, .unit = place.second, .hash = 0});
       hashes.push_back(hash_of(copy));
@@ -80,7 +80,7 @@ std::optional<size_t> first_not_finite(const std::vector<at::Tensor>& tensors) {
 
 std::vector<DifferentCopies> find_different_copies(const ParameterStore& store, Communicator& comm) {
   const at::NoGradGuard no_grad;
-  std::map<std::pair<int, int>, std::map<int64_t, std::vector<int>>> ranks_of;  // by piece and hash
+  std::map<std::pair<int, int>, std::map<int64_t, std::vector<int>>> ranks_of;  // by slice and hash
   int rank = 0;
   for (const std::string& text : comm.all_gather_strings(own_entries(store))) {
     for (size_t at = 0; at < text.size(); at += sizeof(Entry)) {
@@ -113,7 +113,7 @@ std::string describe(const std::vector<DifferentCopies>& found, const SubnetPlan
   return fmt::format("{}{} has different values on {}{}", plan.layout.parameters[first.parameter].name,
                      first.unit == kSharedUnit ? "" : fmt::format(", unit {},", first.unit),
                      fmt::join(groups, " and "),
-                     found.size() == 1 ? "" : fmt::format(" (and {} more pieces)", found.size() - 1));
+                     found.size() == 1 ? "" : fmt::format(" (and {} more slices)", found.size() - 1));
 }
 
 }  // namespace sdp

@@ -31,7 +31,7 @@ inline bool is_finite(const at::Tensor& tensor) {
 // every owner applies the same averaged gradient, or receives the values from the one that does. A difference
 // means that a copy was changed otherwise, for example by faulty memory.
 
-/// A unit's piece of a parameter of which not all copies are equal.
+/// A unit's slice of a parameter of which not all copies are equal.
 struct DifferentCopies {
   int parameter = 0;
   int unit = kSharedUnit;

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "engine/checks.h"
-#include "memory/allocations.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "process/allocations.h"
 #include "subnet/storage.h"
 
 namespace sdp {
@@ -31,7 +31,7 @@ class Engine::Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(Engine& engine, int slot, int parameter) : engine_(engine), slot_(slot), parameter_(parameter) {}
   void operator()(const at::Tensor& leaf) override {
-    book(leaf.grad(), MemoryKind::kGradients);
+    assign_kind(leaf.grad(), MemoryKind::kGradients);
     engine_.on_gradient(slot_, parameter_);
   }
 
@@ -41,25 +41,25 @@ class Engine::Hook : public torch::autograd::PostAccumulateGradHook {
   const int parameter_;
 };
 
-Engine::Engine(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
+Engine::Engine(const SubnetPlan& plan, const ExchangePlan& exchanges, const OptimizerSpec& optimizer,
                Communicator& comm)
     : plan_(plan),
-      schedule_(schedule),
+      exchanges_(exchanges),
       optimizer_(optimizer),
       comm_(comm),
-      store_(plan, schedule, comm.rank(), comm.device()),
-      index_(index_buckets(plan.layout, schedule)),
+      store_(plan, exchanges, comm.rank(), comm.device()),
+      index_(index_buckets(plan.layout, exchanges)),
       order_(index_),
       reduce_clock_(comm),
       gather_clock_(comm),
-      context_{plan, schedule, optimizer_, index_, store_, comm, reduce_clock_, gather_clock_},
+      context_{plan, exchanges, optimizer_, index_, store_, comm, reduce_clock_, gather_clock_},
       step_tensor_(at::zeros({}, at::TensorOptions(at::kFloat).device(comm.device()))) {
-  if (comm.size() != schedule.placement.processes)
-    throw std::logic_error("the schedule was made for a different number of processes");
+  if (comm.size() != exchanges.slot_map.processes)
+    throw std::logic_error("the exchange plan was made for a different number of processes");
   const std::vector<char> scattered = scattered_parameters(plan, store_.slots());
-  buckets_.reserve(schedule.buckets.size());
-  for (int b = 0; b < static_cast<int>(schedule.buckets.size()); ++b)
-    buckets_.emplace_back(context_, b, updates_in_place(schedule, b, comm.rank(), scattered));
+  buckets_.reserve(exchanges.buckets.size());
+  for (int b = 0; b < static_cast<int>(exchanges.buckets.size()); ++b)
+    buckets_.emplace_back(context_, b, updates_in_place(exchanges, b, comm.rank(), scattered));
   for (int s = 0; s < static_cast<int>(store_.slots().size()); ++s)
     for (int p : store_.owned_parameters(s))
       torch::autograd::impl::set_post_acc_grad_hooks(store_.leaf(s, p), std::make_unique<Hook>(*this, s, p));
@@ -101,9 +101,9 @@ void Engine::begin_backward(int local_slot, bool last) {
 /// A pass that runs parts of the graph separately may add to a leaf's gradient several times, but not after
 /// the gradient has been sent.
 void Engine::on_gradient(int local_slot, int parameter) {
-  if (!schedule_.options.release_gradients || local_slot != slot_) return;
-  const ExchangeEvents events = order_.gradient_came(parameter);
-  if (schedule_.accumulates()) accumulate(parameter);
+  if (!exchanges_.options.release_gradients || local_slot != slot_) return;
+  const ExchangeEvents events = order_.gradient_ready(parameter);
+  if (exchanges_.accumulates()) accumulate(parameter);
   run(events);
 }
 
@@ -117,9 +117,9 @@ void Engine::accumulate(int parameter) {
 }
 
 void Engine::end_backward() {
-  if (schedule_.accumulates())
+  if (exchanges_.accumulates())
     for (int parameter : store_.owned_parameters(slot_))
-      if (!order_.has_come(parameter) && store_.leaf(slot_, parameter).grad().defined())
+      if (!order_.is_ready(parameter) && store_.leaf(slot_, parameter).grad().defined())
         accumulate(parameter);
   slot_ = -1;
 }
@@ -151,13 +151,13 @@ void Engine::reduce(bool measures_norm) {
   has_sums_ = false;
   if (measures_norm || optimizer_.clip_norm > 0) measure_norm();
   if (optimizer_.clip_norm > 0) clip();
-  if (!schedule_.options.shard) run(order_.gather_gradients());
+  if (!exchanges_.options.shard) run(order_.gather_gradients());
 }
 
 void Engine::measure_norm() {
   const PhaseScope phase(comm_, "reduce");
   at::Tensor squares = at::zeros(
-      {1}, at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device()));
+      {1}, at::TensorOptions(scalar_type(sum_type(exchanges_.options.precision))).device(comm_.device()));
   for (const LocalBucket& bucket : buckets_)
     for (const at::Tensor& gradient : bucket.gradients())
       squares.add_(sum_of_squares(gradient));

@@ -1,13 +1,13 @@
 #pragma once
 
-// The engine turns the gradients of subnetworks into new parameter values, bucket by bucket, as a Schedule
-// prescribes. It does not depend on the model. If every worker owns every unit, the result is data
-// parallelism: ZeRO-1 with `shard`, ZeRO-2 if gradients are released too, plain DDP without `shard`.
+// The engine turns the gradients of subnetworks into new parameter values, bucket by bucket, as an
+// ExchangePlan prescribes. It does not depend on the model. If every worker owns every unit, the result is
+// data parallelism: ZeRO-1 with `shard`, ZeRO-2 if gradients are released too, plain DDP without `shard`.
 //
 // A step consists of `begin_backward` and `end_backward` around each backward pass, then `reduce`, `step` and
 // `gather_values`; the next forward pass calls `await_values` before each branch. Every process calls these
-// functions in the same order. Buckets are exchanged in the schedule's order, whatever this process holds and
-// in whatever order its gradients become ready.
+// functions in the same order. Buckets are exchanged in the exchange plan's order, whatever this process
+// holds and in whatever order its gradients become ready.
 
 #include <functional>
 #include <vector>
@@ -23,7 +23,7 @@ namespace sdp {
 
 class Engine {
  public:
-  Engine(const SubnetPlan& plan, const Schedule& schedule, const OptimizerSpec& optimizer,
+  Engine(const SubnetPlan& plan, const ExchangePlan& exchanges, const OptimizerSpec& optimizer,
          Communicator& comm);
   Engine(const Engine&) = delete;  // the leaves' hooks and the buckets point to it
   Engine& operator=(const Engine&) = delete;
@@ -33,18 +33,18 @@ class Engine {
   /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
   /// parameter at a time.
   void set_values(const std::function<at::Tensor(int parameter)>& full);
-  /// Initializes every parameter with random numbers from a seed of its own (model/tensors.h).
+  /// Initializes every parameter with random numbers from a seed of its own (layers/tensors.h).
   void initialize(uint64_t seed);
 
   /// Call these before and after a slot's backward pass over one micro-batch. `last`: no other backward pass
   /// follows on this process before gradients are reduced, which happens once per step or after each
-  /// micro-batch (schedule options).
+  /// micro-batch (exchange plan options).
   ///
   /// If every pass is the last one, gradients stay where autograd stores them until they are sent; otherwise
   /// they are added to buffers of the sum type. If gradients are reduced after each micro-batch, the results
-  /// are added up in this process's share.
+  /// are added up in this process's shard.
   ///
-  /// With `release_gradients` (schedule options) the engine takes each gradient as soon as autograd has
+  /// With `release_gradients` (exchange plan options) the engine takes each gradient as soon as autograd has
   /// computed it: if gradients are accumulated, it adds the gradient to the buffers at once. In the last pass
   /// it exchanges each bucket as soon as all of the bucket's gradients are ready, while the backward pass
   /// continues, and frees their memory. Without `release_gradients`, all of this happens after the pass.
@@ -66,7 +66,7 @@ class Engine {
   at::Tensor gradients_are_finite() const;
   /// Discards the averaged gradients. Call it instead of step() and gather_values() to skip the step.
   void discard_gradients();
-  /// Updates this process's share (without `shard`: everything it holds) with learning rate `lr`.
+  /// Updates this process's shard (without `shard`: everything it holds) with learning rate `lr`.
   void step(double lr);
   /// Begins the all-gathers that send the updated values to all other processes that store them: the holders
   /// or, with backward masking, all processes. They continue during the next forward pass.
@@ -79,7 +79,7 @@ class Engine {
 
   /// Whether there is a moving average of the values (optimizer.ema_decay, after the first update).
   bool has_average() const { return optimizer_.ema_decay > 0 && steps_ > 0; }
-  /// Writes the elements of a unit's piece of a parameter whose average this process saves into `flat`, and
+  /// Writes the elements of a unit's slice of a parameter whose average this process saves into `flat`, and
   /// leaves the others. Over all processes, every element is written once.
   void read_average(int parameter, int unit, const at::Tensor& flat) const;
 
@@ -112,7 +112,7 @@ class Engine {
   void clip();
 
   const SubnetPlan& plan_;
-  const Schedule& schedule_;
+  const ExchangePlan& exchanges_;
   const OptimizerSpec optimizer_;
   Communicator& comm_;
   ParameterStore store_;

@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "model/tensors.h"
+#include "layers/tensors.h"
 
 namespace sdp {
 
@@ -44,9 +44,9 @@ at::Tensor FullModel::find_parameter(const std::string& name, int) const {
   return found->second;
 }
 
-LiveFullModel::LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine,
+LiveFullModel::LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engine& engine,
                              Communicator& comm, ModelValues values)
-    : FullModel(plan, values), schedule_(schedule), engine_(engine), store_(engine.store()), comm_(comm) {
+    : FullModel(plan, values), exchanges_(exchanges), engine_(engine), store_(engine.store()), comm_(comm) {
   average_buffers();
 }
 
@@ -54,7 +54,7 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
   const at::NoGradGuard no_grad;
   struct Received {
     int parameter, unit, sender;
-    at::Tensor piece;  ///< of the whole parameter
+    at::Tensor slice;  ///< of the whole parameter
     at::ScalarType type;
     int64_t offset, bytes;
   };
@@ -64,22 +64,22 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
   const bool is_average = values() == ModelValues::kAverage;
   for (const int index : indices) {
     const ParameterLayout& parameter = plan_.layout.parameters[index];
-    const at::ScalarType type = scalar_type(element_type(parameter, schedule_.options.precision));
-    const at::ScalarType sent = is_average ? scalar_type(sum_type(schedule_.options.precision)) : type;
+    const at::ScalarType type = scalar_type(element_type(parameter, exchanges_.options.precision));
+    const at::ScalarType sent = is_average ? scalar_type(sum_type(exchanges_.options.precision)) : type;
     wholes.push_back(at::empty(parameter.shape, at::TensorOptions(type).device(comm_.device())));
     const std::vector<int> units = plan_.units_of(parameter);
-    const std::vector<at::Tensor> pieces = piece_views(wholes.back(), parameter.slice, plan_, units);
+    const std::vector<at::Tensor> slices = slice_views(wholes.back(), parameter.slice, plan_, units);
     for (size_t i = 0; i < units.size(); ++i) {
-      const MemberSet owners = schedule_.placement.processes_of(plan_.owners(units[i]));
+      const MemberSet owners = exchanges_.slot_map.processes_of(plan_.owners(units[i]));
       const bool is_everywhere =
           plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
       if (is_everywhere && !is_average) {
-        pieces[i].copy_(store_.piece(index, units[i]));
+        slices[i].copy_(store_.slice(index, units[i]));
         continue;
       }
-      const int64_t of_piece = pieces[i].numel() * static_cast<int64_t>(elementSize(sent));
-      received.push_back({index, units[i], owners.front(), pieces[i], sent, bytes, of_piece});
-      bytes += (of_piece + 7) / 8 * 8;
+      const int64_t of_slice = slices[i].numel() * static_cast<int64_t>(elementSize(sent));
+      received.push_back({index, units[i], owners.front(), slices[i], sent, bytes, of_slice});
+      bytes += (of_slice + 7) / 8 * 8;
     }
   }
   if (received.empty()) return wholes;
@@ -91,10 +91,10 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
     if (is_average)  // each process the elements whose state it has
       engine_.read_average(one.parameter, one.unit, place_of(one));
     else if (one.sender == comm_.rank())
-      place_of(one).view(one.piece.sizes()).copy_(store_.piece(one.parameter, one.unit));
+      place_of(one).view(one.slice.sizes()).copy_(store_.slice(one.parameter, one.unit));
   comm_.all_reduce_sum(words);  // a copy: every byte is 0 on all processes but one
   for (const Received& one : received)
-    one.piece.copy_(place_of(one).view(one.piece.sizes()));
+    one.slice.copy_(place_of(one).view(one.slice.sizes()));
   return wholes;
 }
 
@@ -102,18 +102,18 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
 void LiveFullModel::average_buffers() {
   const at::NoGradGuard no_grad;
   const at::TensorOptions options =
-      at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(comm_.device());
+      at::TensorOptions(scalar_type(sum_type(exchanges_.options.precision))).device(comm_.device());
   std::vector<at::Tensor> sums;
   for (const BufferLayout& buffer : plan_.layout.buffers)
     sums.push_back(at::zeros(buffer.shape, options));
   if (sums.empty()) return;
   for (size_t s = 0; s < store_.slots().size(); ++s) {
-    for (const BufferPiece& piece : store_.buffer_pieces(static_cast<int>(s))) {
-      if (piece.frozen) continue;
-      const BufferLayout& buffer = plan_.layout.buffers[piece.buffer];
-      const auto owners = static_cast<double>(plan_.owners(piece.unit).size());
-      piece_view(sums[piece.buffer], buffer.slice, plan_, plan_.units_of(buffer), piece.unit)
-          .add_(piece.values / (owners * schedule_.placement.replicas));
+    for (const BufferSlice& slice : store_.buffer_slices(static_cast<int>(s))) {
+      if (slice.frozen) continue;
+      const BufferLayout& buffer = plan_.layout.buffers[slice.buffer];
+      const auto owners = static_cast<double>(plan_.owners(slice.unit).size());
+      slice_view(sums[slice.buffer], buffer.slice, plan_, plan_.units_of(buffer), slice.unit)
+          .add_(slice.values / (owners * exchanges_.slot_map.replicas));
     }
   }
   for (at::Tensor& sum : sums)

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "model/model.h"
+#include "layers/model.h"
 
 namespace sdp {
 
@@ -65,14 +65,14 @@ class FullModel : public TensorSource {
 /// the values of a branch that not all processes have are exchanged in one collective.
 class LiveFullModel : public FullModel {
  public:
-  LiveFullModel(const SubnetPlan& plan, const Schedule& schedule, const Engine& engine, Communicator& comm,
-                ModelValues values = ModelValues::kCurrent);
+  LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engine& engine,
+                Communicator& comm, ModelValues values = ModelValues::kCurrent);
 
  private:
   std::vector<at::Tensor> read_parameters(const std::vector<int>& indices) override;
   void average_buffers();
 
-  const Schedule& schedule_;
+  const ExchangePlan& exchanges_;
   const Engine& engine_;
   const ParameterStore& store_;
   Communicator& comm_;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "engine/flat_copies.h"
-#include "memory/allocations.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "process/allocations.h"
 
 namespace sdp {
 namespace {
@@ -15,13 +15,13 @@ at::Tensor range_of(const at::Tensor& tensor, const SegmentRange& range) {
   return tensor.narrow(0, range.offset, range.elements);
 }
 
-StateRange state_range(const std::string& kind, const PieceRange& piece, const at::Tensor& tensor) {
+StateRange state_range(const std::string& kind, const SliceRange& slice, const at::Tensor& tensor) {
   return {.kind = kind,
-          .parameter = piece.parameter,
-          .unit = piece.unit,
-          .begin = piece.begin,
-          .end = piece.end,
-          .values = tensor.narrow(0, piece.offset, piece.elements())};
+          .parameter = slice.parameter,
+          .unit = slice.unit,
+          .begin = slice.begin,
+          .end = slice.end,
+          .values = tensor.narrow(0, slice.offset, slice.elements())};
 }
 
 int64_t bytes_in(const std::vector<at::Tensor>& tensors) {
@@ -35,10 +35,10 @@ int64_t bytes_in(const std::vector<at::Tensor>& tensors) {
 
 LocalBucket::LocalBucket(const BucketContext& context, int bucket, bool in_place)
     : context_(context),
-      layout_(context.schedule.buckets[bucket]),
+      layout_(context.exchanges.buckets[bucket]),
       first_of_(context.index.parameters_of[bucket].first_of),
-      elements_(elements_on(context.schedule, bucket, context.comm.rank())),
-      sum_options_(at::TensorOptions(scalar_type(sum_type(context.schedule.options.precision)))
+      elements_(elements_on(context.exchanges, bucket, context.comm.rank())),
+      sum_options_(at::TensorOptions(scalar_type(sum_type(context.exchanges.options.precision)))
                        .device(context.comm.device())),
       value_options_(sum_options_.dtype(scalar_type(layout_.type))),
       local_exchanges_{exchange_of(bucket, kExchangeKinds[0]), exchange_of(bucket, kExchangeKinds[1]),
@@ -48,20 +48,20 @@ LocalBucket::LocalBucket(const BucketContext& context, int bucket, bool in_place
 }
 
 LocalExchange LocalBucket::exchange_of(int bucket, ExchangeKind kind) const {
-  return {Exchange(context_.schedule, bucket, kind), context_.comm,
+  return {Exchange(context_.exchanges, bucket, kind), context_.comm,
           kind == ExchangeKind::kGatherValues ? context_.gather_clock : context_.reduce_clock};
 }
 
 void LocalBucket::add_segments() {
   const int me = context_.comm.rank();
-  const ScheduleOptions& options = context_.schedule.options;
+  const ExchangeOptions& options = context_.exchanges.options;
   std::vector<SegmentRange> held, assembled;
   SegmentOffsets next;  // of the next held segment
   for (size_t s = 0; s < layout_.segments.size(); ++s) {
     const Segment& segment = layout_.segments[s];
-    const SegmentRange share{s, segment.share_begin(me), segment.share_elements(me), next.share};
+    const SegmentRange shard{s, segment.shard_begin(me), segment.shard_elements(me), next.shard};
     SegmentOffsets& offsets = offsets_.emplace_back(next);
-    offsets.state = options.shard ? next.share : next.held + share.begin;
+    offsets.state = options.shard ? next.shard : next.held + shard.begin;
     if (segment.is_read_by(me) && !context_.store.is_flat(segment)) {
       offsets.assembled = assembled_elements_;
       assembled.push_back({s, 0, segment.elements, assembled_elements_});
@@ -69,63 +69,63 @@ void LocalBucket::add_segments() {
     }
     if (!segment.is_held_by(me)) continue;
     held.push_back({s, 0, segment.elements, next.held});
-    if (share.elements > 0) add_share(share, segment.owner_slots * options.accumulate_steps);
+    if (shard.elements > 0) add_shard(shard, segment.owner_slots * options.accumulate_steps);
     next.held += segment.elements;
-    next.share += share.elements;
-    next.first_piece += segment.pieces.size();
+    next.shard += shard.elements;
+    next.first_slice += segment.slices.size();
   }
-  const std::vector<SegmentRange>& updated = options.shard ? shares_ : held;
-  held_pieces_ = pieces_in(held);
-  share_pieces_ = pieces_in(shares_);
-  updated_pieces_ = pieces_in(updated);
-  sent_gradients_ = pieces_in(exchange_of(ExchangeKind::kReduceGradients).sent());
-  assembled_pieces_ = pieces_in(assembled);
+  const std::vector<SegmentRange>& updated = options.shard ? shards_ : held;
+  held_slices_ = slices_in(held);
+  shard_slices_ = slices_in(shards_);
+  updated_slices_ = slices_in(updated);
+  sent_gradients_ = slices_in(exchange_of(ExchangeKind::kReduceGradients).sent());
+  assembled_slices_ = slices_in(assembled);
   updated_writes_ = writes_of(updated);
   received_writes_ = writes_of(exchange_of(ExchangeKind::kGatherValues).received());
 }
 
-void LocalBucket::add_share(const SegmentRange& share, int64_t summands) {
-  shares_.push_back(share);
+void LocalBucket::add_shard(const SegmentRange& shard, int64_t summands) {
+  shards_.push_back(shard);
   if (divisions_.empty() || divisions_.back().summands != summands)
-    divisions_.push_back({.begin = share.offset, .elements = 0, .summands = summands});
-  divisions_.back().elements += share.elements;
+    divisions_.push_back({.begin = shard.offset, .elements = 0, .summands = summands});
+  divisions_.back().elements += shard.elements;
 }
 
 void LocalBucket::add_state_tensors(bool in_place) {
   const MemoryScope scope(MemoryKind::kOptimizer);
   for (size_t m = 0; m < context_.optimizer.state_names().size(); ++m)
     moments_.push_back(at::zeros({elements_.updated}, sum_options_));
-  if (has_master_values(layout_.type, context_.schedule.options.precision))
+  if (has_master_values(layout_.type, context_.exchanges.options.precision))
     master_ = at::empty({elements_.updated}, sum_options_);
-  if (!in_place || updated_pieces_.empty()) {
+  if (!in_place || updated_slices_.empty()) {
     update_sizes_ = {elements_.updated};
     return;
   }
-  sent_values_ = pieces_in(exchange_of(ExchangeKind::kGatherValues).sent());
-  for (const PieceRange& range : updated_pieces_) {
-    places_.push_back(context_.store.piece(range.parameter, range.unit)
+  sent_values_ = slices_in(exchange_of(ExchangeKind::kGatherValues).sent());
+  for (const SliceRange& range : updated_slices_) {
+    places_.push_back(context_.store.slice(range.parameter, range.unit)
                           .view({-1})
                           .narrow(0, range.begin, range.elements()));
     update_sizes_.push_back(range.elements());
   }
 }
 
-std::vector<PieceRange> LocalBucket::pieces_in(const std::vector<SegmentRange>& ranges) const {
-  std::vector<PieceRange> pieces;
+std::vector<SliceRange> LocalBucket::slices_in(const std::vector<SegmentRange>& ranges) const {
+  std::vector<SliceRange> slices;
   for (const SegmentRange& range : ranges)
-    for (PieceRange piece : piece_ranges(layout_.segments[range.segment], range.begin, range.elements)) {
-      piece.offset += range.offset;
-      piece.piece += offsets_[range.segment].first_piece;
-      pieces.push_back(piece);
+    for (SliceRange slice : slice_ranges(layout_.segments[range.segment], range.begin, range.elements)) {
+      slice.offset += range.offset;
+      slice.slice += offsets_[range.segment].first_slice;
+      slices.push_back(slice);
     }
-  return pieces;
+  return slices;
 }
 
-std::vector<PieceRange> LocalBucket::saved_pieces() const {
-  std::vector<SegmentRange> saved = shares_;
+std::vector<SliceRange> LocalBucket::saved_slices() const {
+  std::vector<SegmentRange> saved = shards_;
   for (SegmentRange& range : saved)
     range.offset = offsets_[range.segment].state;
-  return pieces_in(saved);
+  return slices_in(saved);
 }
 
 LocalBucket::Writes LocalBucket::writes_of(const std::vector<SegmentRange>& ranges) const {
@@ -133,17 +133,17 @@ LocalBucket::Writes LocalBucket::writes_of(const std::vector<SegmentRange>& rang
   std::vector<SegmentRange> flat;
   for (const SegmentRange& range : ranges)
     (offsets_[range.segment].assembled < 0 ? flat : writes.assembled).push_back(range);
-  writes.stored = pieces_in(flat);
+  writes.stored = slices_in(flat);
   return writes;
 }
 
 void LocalBucket::accumulate(int local_slot, int parameter) {
   allocate_accumulator();
   const int worker = context_.store.slots()[local_slot].worker;
-  for (const PieceRange& piece : held_pieces_)
-    if (piece.parameter == parameter && context_.plan.holding(worker, piece.unit) == Holding::kOwned)
-      accumulator_.narrow(0, piece.offset, piece.elements())
-          .add_(context_.store.piece_gradient(local_slot, parameter, piece.unit));
+  for (const SliceRange& slice : held_slices_)
+    if (slice.parameter == parameter && context_.plan.holding(worker, slice.unit) == Holding::kOwned)
+      accumulator_.narrow(0, slice.offset, slice.elements())
+          .add_(context_.store.slice_gradient(local_slot, parameter, slice.unit));
 }
 
 void LocalBucket::allocate_accumulator() {
@@ -157,7 +157,7 @@ void LocalBucket::begin(ExchangeKind kind) {
   if (kind == ExchangeKind::kReduceGradients)
     take_gradients(exchange);
   else
-    pack_shares(exchange, /*of_values=*/kind == ExchangeKind::kGatherValues);
+    pack_shards(exchange, /*of_values=*/kind == ExchangeKind::kGatherValues);
   exchange.start();
 }
 
@@ -175,16 +175,16 @@ void LocalBucket::end(ExchangeKind kind) {
   exchange.free();
 }
 
-/// Buckets are packed from the last to the first, so once a parameter's first piece is packed, all its pieces
+/// Buckets are packed from the last to the first, so once a parameter's first slice is packed, all its slices
 /// are, and its gradient can be freed.
 void LocalBucket::take_gradients(LocalExchange& exchange) {
-  const bool accumulates = context_.schedule.accumulates();
+  const bool accumulates = context_.exchanges.accumulates();
   if (accumulates) allocate_accumulator();
   if (elements_.is_alone && accumulates)
     contribution_ = {accumulator_};
   else if (!places_.empty() && elements_.has_one_summand)
-    for (const PieceRange& range : updated_pieces_)
-      contribution_.push_back(context_.store.piece_gradient(/*local_slot=*/0, range.parameter, range.unit));
+    for (const SliceRange& range : updated_slices_)
+      contribution_.push_back(context_.store.slice_gradient(/*local_slot=*/0, range.parameter, range.unit));
   else
     pack_gradients(exchange);
   accumulator_ = at::Tensor();
@@ -194,20 +194,20 @@ void LocalBucket::take_gradients(LocalExchange& exchange) {
 }
 
 void LocalBucket::pack_gradients(LocalExchange& exchange) {
-  std::vector<at::Tensor> gradients;  // flat, by held piece
-  for (const PieceRange& piece : held_pieces_)
+  std::vector<at::Tensor> gradients;  // flat, by held slice
+  for (const SliceRange& slice : held_slices_)
     gradients.push_back(accumulator_.defined()
-                            ? accumulator_.narrow(0, piece.offset, piece.elements())
-                            : context_.store.piece_gradient(/*local_slot=*/0, piece.parameter, piece.unit));
+                            ? accumulator_.narrow(0, slice.offset, slice.elements())
+                            : context_.store.slice_gradient(/*local_slot=*/0, slice.parameter, slice.unit));
   FlatCopies copies;
-  const auto pack = [&](const std::vector<PieceRange>& pieces, const at::Tensor& to) {
-    for (const PieceRange& range : pieces)
+  const auto pack = [&](const std::vector<SliceRange>& slices, const at::Tensor& to) {
+    for (const SliceRange& range : slices)
       copies.add(to.narrow(0, range.offset, range.elements()),
-                 gradients[range.piece].narrow(0, range.begin, range.elements()));
+                 gradients[range.slice].narrow(0, range.begin, range.elements()));
   };
   pack(sent_gradients_, exchange.send);
-  contribution_ = {at::empty({elements_.share}, sum_options_)};
-  pack(share_pieces_, contribution_.front());
+  contribution_ = {at::empty({elements_.shard}, sum_options_)};
+  pack(shard_slices_, contribution_.front());
   copies.run();
 }
 
@@ -220,47 +220,47 @@ void LocalBucket::add_received(LocalExchange& exchange) {
     adds_own = false;
     gradients_ = std::move(contribution_);
     for (const at::Tensor& gradient : gradients_)
-      book(gradient, MemoryKind::kGradients);
+      assign_kind(gradient, MemoryKind::kGradients);
   } else if (reductions_ == 0) {
-    gradients_ = {at::zeros({elements_.share}, sum_options_)};
+    gradients_ = {at::zeros({elements_.shard}, sum_options_)};
   }
   const auto add_own = [&] {
-    if (std::exchange(adds_own, false)) gradient_share().add_(contribution_.front());
+    if (std::exchange(adds_own, false)) gradient_shard().add_(contribution_.front());
   };
   for (const SegmentRange& range : exchange.received()) {
     if (!exchange.precedes_own(range)) add_own();
-    gradient_share()
-        .narrow(0, offsets_[range.segment].share, range.elements)
+    gradient_shard()
+        .narrow(0, offsets_[range.segment].shard, range.elements)
         .add_(range_of(exchange.receive, range));
   }
   add_own();
   contribution_.clear();
-  if (++reductions_ < context_.schedule.reductions_per_step()) return;
+  if (++reductions_ < context_.exchanges.reductions_per_step()) return;
   reductions_ = 0;
   for (const Division& division : divisions_)
     if (division.summands > 1)
-      gradient_share()
+      gradient_shard()
           .narrow(0, division.begin, division.elements)
           .div_(static_cast<double>(division.summands));
 }
 
-void LocalBucket::pack_shares(LocalExchange& exchange, bool of_values) {
+void LocalBucket::pack_shards(LocalExchange& exchange, bool of_values) {
   FlatCopies copies;
   if (of_values && !places_.empty()) {
-    for (const PieceRange& piece : sent_values_)
-      context_.store.add_read(copies, piece, exchange.send);
+    for (const SliceRange& slice : sent_values_)
+      context_.store.add_read(copies, slice, exchange.send);
   } else {
     for (const SegmentRange& range : exchange.sent()) {
       const SegmentOffsets& offsets = offsets_[range.segment];
       copies.add(range_of(exchange.send, range),
                  of_values ? new_values_.narrow(0, offsets.state, range.elements)
-                           : gradient_share().narrow(0, offsets.share, range.elements));
+                           : gradient_shard().narrow(0, offsets.shard, range.elements));
     }
   }
   copies.run();
 }
 
-/// Assembles the averaged gradient of all held segments from this process's share and the received shares.
+/// Assembles the averaged gradient of all held segments from this process's shard and the received shards.
 void LocalBucket::assemble_gradients(const LocalExchange& exchange) {
   if (elements_.is_alone) return;
   const at::Tensor full = at::empty({elements_.held}, value_options_);
@@ -268,10 +268,10 @@ void LocalBucket::assemble_gradients(const LocalExchange& exchange) {
   const auto copy = [&](const SegmentRange& range, const at::Tensor& values) {
     copies.add(full.narrow(0, offsets_[range.segment].held + range.begin, range.elements), values);
   };
-  // Round this process's share to the wire type, in which the other holders receive it, so that all of them
+  // Round this process's shard to the wire type, in which the other holders receive it, so that all of them
   // apply the same bits.
-  for (const SegmentRange& share : shares_)
-    copy(share, range_of(gradient_share(), share).to(exchange.receive.scalar_type()));
+  for (const SegmentRange& shard : shards_)
+    copy(shard, range_of(gradient_shard(), shard).to(exchange.receive.scalar_type()));
   for (const SegmentRange& range : exchange.received())
     copy(range, range_of(exchange.receive, range));
   copies.run();
@@ -284,8 +284,8 @@ void LocalBucket::set_values(const LocalExchange& exchange) {
   const at::Tensor assembled = at::empty({assembled_elements_}, value_options_);
   FlatCopies copies;
   const auto write = [&](const Writes& writes, const at::Tensor& values) {
-    for (const PieceRange& piece : writes.stored)
-      context_.store.add_write(copies, piece, values);
+    for (const SliceRange& slice : writes.stored)
+      context_.store.add_write(copies, slice, values);
     for (const SegmentRange& range : writes.assembled)
       copies.add(assembled.narrow(0, offsets_[range.segment].assembled + range.begin, range.elements),
                  range_of(values, range));
@@ -294,8 +294,8 @@ void LocalBucket::set_values(const LocalExchange& exchange) {
   write(received_writes_, exchange.receive);
   copies.run();
   FlatCopies unpacked;
-  for (const PieceRange& piece : assembled_pieces_)
-    context_.store.add_write(unpacked, piece, assembled);
+  for (const SliceRange& slice : assembled_slices_)
+    context_.store.add_write(unpacked, slice, assembled);
   unpacked.run();
   new_values_ = at::Tensor();
 }
@@ -304,8 +304,8 @@ at::Tensor LocalBucket::updated_values() const {
   if (master_.defined()) return master_;
   at::Tensor values = at::empty({elements_.updated}, sum_options_);
   FlatCopies copies;
-  for (const PieceRange& piece : updated_pieces_)
-    context_.store.add_read(copies, piece, values);
+  for (const SliceRange& slice : updated_slices_)
+    context_.store.add_read(copies, slice, values);
   copies.run();
   return values;
 }
@@ -342,43 +342,43 @@ void LocalBucket::set_master(int parameter, const at::Tensor& full) {
   if (!master_.defined()) return;
   const ParameterLayout& layout = context_.plan.layout.parameters[parameter];
   const std::vector<int> units = context_.plan.units_of(layout);
-  for (const PieceRange& range : updated_pieces_) {
+  for (const SliceRange& range : updated_slices_) {
     if (range.parameter != parameter) continue;
-    const at::Tensor piece = piece_view(full, layout.slice, context_.plan, units, range.unit);
+    const at::Tensor slice = slice_view(full, layout.slice, context_.plan, units, range.unit);
     master_.narrow(0, range.offset, range.elements())
-        .copy_(piece.reshape({-1}).narrow(0, range.begin, range.elements()));
+        .copy_(slice.reshape({-1}).narrow(0, range.begin, range.elements()));
   }
 }
 
-std::vector<StateRange> LocalBucket::state_of(const std::vector<PieceRange>& pieces,
+std::vector<StateRange> LocalBucket::state_of(const std::vector<SliceRange>& slices,
                                               const at::Tensor& values) const {
   const std::vector<std::string> names = context_.optimizer.state_names();
   std::vector<StateRange> ranges;
-  for (const PieceRange& piece : pieces) {
-    if (values.defined()) ranges.push_back(state_range("value", piece, values));
+  for (const SliceRange& slice : slices) {
+    if (values.defined()) ranges.push_back(state_range("value", slice, values));
     for (size_t m = 0; m < names.size(); ++m)
-      ranges.push_back(state_range(names[m], piece, moments_[m]));
+      ranges.push_back(state_range(names[m], slice, moments_[m]));
   }
   return ranges;
 }
 
 void LocalBucket::load(const std::function<void(const StateRange& range)>& read) {
-  for (const StateRange& range : state_of(updated_pieces_, master_))
+  for (const StateRange& range : state_of(updated_slices_, master_))
     read(range);
   for (const Segment& segment : layout_.segments) {
     if (!segment.is_read_by(context_.comm.rank())) continue;
     const at::Tensor values = at::empty({segment.elements}, value_options_);
     FlatCopies copies;
-    for (const PieceRange& piece : piece_ranges(segment, 0, segment.elements)) {
-      read(state_range("value", piece, values));
-      context_.store.add_write(copies, piece, values);
+    for (const SliceRange& slice : slice_ranges(segment, 0, segment.elements)) {
+      read(state_range("value", slice, values));
+      context_.store.add_write(copies, slice, values);
     }
     copies.run();
   }
 }
 
 void LocalBucket::read_average(int parameter, int unit, const at::Tensor& flat) const {
-  for (const PieceRange& range : saved_pieces())
+  for (const SliceRange& range : saved_slices())
     if (range.parameter == parameter && range.unit == unit)
       flat.narrow(0, range.begin, range.elements())
           .copy_(moments_.back().narrow(0, range.offset, range.elements()));

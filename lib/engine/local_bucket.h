@@ -19,7 +19,7 @@
 
 namespace sdp {
 
-/// A range of a parameter's state, for checkpoints: elements [begin, end) of a unit's piece of the
+/// A range of a parameter's state, for checkpoints: elements [begin, end) of a unit's slice of the
 /// parameter.
 struct StateRange {
   std::string kind;  ///< "value" (master value) or a name from OptimizerSpec::state_names()
@@ -33,7 +33,7 @@ struct StateRange {
 /// What all buckets of an engine use. All of it must outlive them.
 struct BucketContext {
   const SubnetPlan& plan;
-  const Schedule& schedule;
+  const ExchangePlan& exchanges;
   const OptimizerSpec& optimizer;
   const BucketIndex& index;
   ParameterStore& store;
@@ -47,7 +47,7 @@ class LocalBucket {
   /// `in_place`: values are updated where the model reads them (updates_in_place).
   LocalBucket(const BucketContext& context, int bucket, bool in_place);
 
-  /// Adds the slot's gradient of the bucket's pieces of the parameter to a buffer of the sum type.
+  /// Adds the slot's gradient of the bucket's slices of the parameter to a buffer of the sum type.
   void accumulate(int local_slot, int parameter);
   /// Packs and sends what the exchange transfers. A reduction takes the gradients out of the store.
   void begin(ExchangeKind kind);
@@ -55,7 +55,7 @@ class LocalBucket {
   void end(ExchangeKind kind);
 
   /// The averaged gradient, or what has been summed of it; empty before the step's first reduction and after
-  /// step(). Flat tensors: one of this process's share or, if it is applied in place, one for each value
+  /// step(). Flat tensors: one of this process's shard or, if it is applied in place, one for each value
   /// tensor, in the sum type; after the exchange of averaged gradients one of all held elements, in the
   /// bucket's type.
   std::vector<at::Tensor>& gradients() { return gradients_; }
@@ -70,53 +70,53 @@ class LocalBucket {
 
   /// Sets the master values, where there are any, of the parameter. `full` has the full model's shape.
   void set_master(int parameter, const at::Tensor& full);
-  /// The state that this process saves: that of its share.
-  std::vector<StateRange> saved_state() const { return state_of(saved_pieces(), updated_values()); }
+  /// The state that this process saves: that of its shard.
+  std::vector<StateRange> saved_state() const { return state_of(saved_slices(), updated_values()); }
   /// Loads the state of everything that this process updates, and the values of everything that it reads.
   void load(const std::function<void(const StateRange& range)>& read);
-  /// Writes the part of a piece's moving average that this process saves into `flat`, as large as the piece.
+  /// Writes the part of a slice's moving average that this process saves into `flat`, as large as the slice.
   void read_average(int parameter, int unit, const at::Tensor& flat) const;
 
  private:
-  /// Offsets of a segment, or of this process's share of it, in flat tensors.
+  /// Offsets of a segment, or of this process's shard of it, in flat tensors.
   struct SegmentOffsets {
     int64_t held = 0;        ///< in the accumulator and in the gradient of all held elements
-    int64_t share = 0;       ///< of the share in the share of the gradient
-    int64_t state = 0;       ///< of the share in the state tensors
+    int64_t shard = 0;       ///< of the shard in the shard of the gradient
+    int64_t state = 0;       ///< of the shard in the state tensors
     int64_t assembled = -1;  ///< in the tensor of assembled segments; -1 for the others
-    size_t first_piece = 0;  ///< index of its first piece among the held ones
+    size_t first_slice = 0;  ///< index of its first slice among the held ones
   };
-  /// Consecutive shares whose gradients have the same number of summands.
+  /// Consecutive shards whose gradients have the same number of summands.
   struct Division {
-    int64_t begin = 0;  ///< in the share of the gradient
+    int64_t begin = 0;  ///< in the shard of the gradient
     int64_t elements = 0;
     int64_t summands = 1;
   };
   /// Where new values that are in a flat tensor are written to.
   struct Writes {
-    std::vector<PieceRange> stored;       ///< directly to the store
+    std::vector<SliceRange> stored;       ///< directly to the store
     std::vector<SegmentRange> assembled;  ///< to the tensor of assembled segments
   };
   void add_segments();
-  void add_share(const SegmentRange& share, int64_t summands);
+  void add_shard(const SegmentRange& shard, int64_t summands);
   void add_state_tensors(bool in_place);
-  /// The pieces in the ranges. Offsets are in the ranges' tensor; `piece` is the index among the held pieces.
-  std::vector<PieceRange> pieces_in(const std::vector<SegmentRange>& ranges) const;
-  std::vector<PieceRange> saved_pieces() const;  ///< of own shares; offsets in the state tensors
+  /// The slices in the ranges. Offsets are in the ranges' tensor; `slice` is the index among the held slices.
+  std::vector<SliceRange> slices_in(const std::vector<SegmentRange>& ranges) const;
+  std::vector<SliceRange> saved_slices() const;  ///< of own shards; offsets in the state tensors
   Writes writes_of(const std::vector<SegmentRange>& ranges) const;
 
-  std::vector<StateRange> state_of(const std::vector<PieceRange>& pieces, const at::Tensor& values) const;
+  std::vector<StateRange> state_of(const std::vector<SliceRange>& slices, const at::Tensor& values) const;
   LocalExchange exchange_of(int bucket, ExchangeKind kind) const;
   LocalExchange& exchange_of(ExchangeKind kind) { return local_exchanges_[static_cast<size_t>(kind)]; }
 
   void take_gradients(LocalExchange& exchange);
   void pack_gradients(LocalExchange& exchange);
   void add_received(LocalExchange& exchange);
-  void pack_shares(LocalExchange& exchange, bool of_values);
+  void pack_shards(LocalExchange& exchange, bool of_values);
   void assemble_gradients(const LocalExchange& exchange);
   void set_values(const LocalExchange& exchange);
   void allocate_accumulator();
-  const at::Tensor& gradient_share() const { return gradients_.at(0); }  ///< [share]
+  const at::Tensor& gradient_shard() const { return gradients_.at(0); }  ///< [shard]
   at::Tensor updated_values() const;  ///< master values, or else a copy of the values
   UpdateTensors update_tensors() const;
 
@@ -129,21 +129,21 @@ class LocalBucket {
   std::array<LocalExchange, kExchangeKinds.size()> local_exchanges_;  ///< by ExchangeKind
 
   std::vector<SegmentOffsets> offsets_;  ///< by segment
-  std::vector<SegmentRange> shares_;     ///< offsets in the share of the gradient
+  std::vector<SegmentRange> shards_;     ///< offsets in the shard of the gradient
   std::vector<Division> divisions_;
-  std::vector<PieceRange> held_pieces_;     ///< offsets in the accumulator
-  std::vector<PieceRange> share_pieces_;    ///< offsets in the share of the gradient
-  std::vector<PieceRange> updated_pieces_;  ///< offsets in the state tensors
-  std::vector<PieceRange> sent_gradients_;  ///< offsets in the buffers of the exchange
-  std::vector<PieceRange> sent_values_;
-  std::vector<PieceRange> assembled_pieces_;  ///< of read segments that are not stored contiguously
+  std::vector<SliceRange> held_slices_;     ///< offsets in the accumulator
+  std::vector<SliceRange> shard_slices_;    ///< offsets in the shard of the gradient
+  std::vector<SliceRange> updated_slices_;  ///< offsets in the state tensors
+  std::vector<SliceRange> sent_gradients_;  ///< offsets in the buffers of the exchange
+  std::vector<SliceRange> sent_values_;
+  std::vector<SliceRange> assembled_slices_;  ///< of read segments that are not stored contiguously
   int64_t assembled_elements_ = 0;
   Writes updated_writes_;
   Writes received_writes_;
 
   std::vector<at::Tensor> moments_;  ///< sum type, [updated]
   at::Tensor master_;                ///< likewise; undefined where the values themselves have that type
-  /// The values of `updated_pieces_` where the model reads them, flat, if they are updated in place; else
+  /// The values of `updated_slices_` where the model reads them, flat, if they are updated in place; else
   /// empty.
   std::vector<at::Tensor> places_;
   std::vector<int64_t> update_sizes_;  ///< of the tensors that an update changes: `places_` or `new_values_`

@@ -9,7 +9,7 @@
 
 #include "comm/communicator.h"
 #include "engine/clocks.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
 #include "subnet/exchange.h"
 
 namespace sdp {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "memory/allocations.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "process/allocations.h"
 
 namespace sdp {
 namespace {
@@ -35,19 +35,19 @@ at::Tensor SlotTensors::find_buffer(const std::string& name, int part) const {
   return find(buffers_, name, part);
 }
 
-ParameterStore::ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process,
+ParameterStore::ParameterStore(const SubnetPlan& plan, const ExchangePlan& exchanges, int process,
                                at::Device device)
-    : plan_(plan), schedule_(schedule), device_(device), slots_(schedule.placement.slots_of(process)) {
+    : plan_(plan), exchanges_(exchanges), device_(device), slots_(exchanges.slot_map.slots_of(process)) {
   const MemoryScope scope(MemoryKind::kWeights);
   for (const StoredPart& part : stored_parts(plan, slots_)) {
     const ParameterLayout& parameter = plan.layout.parameters[part.parameter];
-    const at::ScalarType type = scalar_type(element_type(parameter, schedule.options.precision));
+    const at::ScalarType type = scalar_type(element_type(parameter, exchanges.options.precision));
     const at::Tensor tensor =
         at::empty(shape_of_units(parameter.shape, parameter.slice, plan, part.units),
                   at::TensorOptions(type).device(device), storage_format(parameter.shape.size()));
-    const std::vector<at::Tensor> views = piece_views(tensor, parameter.slice, plan, part.units);
+    const std::vector<at::Tensor> views = slice_views(tensor, parameter.slice, plan, part.units);
     for (size_t i = 0; i < views.size(); ++i) {
-      pieces_[{part.parameter, part.units[i]}].push_back(views[i]);
+      slices_[{part.parameter, part.units[i]}].push_back(views[i]);
       if (!is_contiguous(parameter, part.units.size())) strided_.emplace(part.parameter, part.units[i]);
     }
     stored_[part] = tensor;
@@ -71,7 +71,7 @@ void ParameterStore::make_slot(Slot slot) {
   for (int b = 0; b < static_cast<int>(plan_.layout.branches.size()); ++b)
     tensors.parts_.push_back(static_cast<int>(plan_.parts_of(slot.worker, b).size()));
   const at::TensorOptions options =
-      at::TensorOptions(scalar_type(sum_type(schedule_.options.precision))).device(device_);
+      at::TensorOptions(scalar_type(sum_type(exchanges_.options.precision))).device(device_);
   for (const BufferLayout& buffer : plan_.layout.buffers) {
     int index = 0;
     for (const BranchPart& part : plan_.parts_of(slot.worker, buffer))
@@ -80,18 +80,18 @@ void ParameterStore::make_slot(Slot slot) {
   }
 }
 
-at::Tensor ParameterStore::piece(int parameter, int unit) const {
-  return pieces_.at({parameter, unit}).front();
+at::Tensor ParameterStore::slice(int parameter, int unit) const {
+  return slices_.at({parameter, unit}).front();
 }
 
-void ParameterStore::add_read(FlatCopies& copies, const PieceRange& range, const at::Tensor& values) const {
+void ParameterStore::add_read(FlatCopies& copies, const SliceRange& range, const at::Tensor& values) const {
   copies.add(values.narrow(0, range.offset, range.elements()),
-             piece(range.parameter, range.unit).reshape({-1}).narrow(0, range.begin, range.elements()));
+             slice(range.parameter, range.unit).reshape({-1}).narrow(0, range.begin, range.elements()));
 }
 
-void ParameterStore::add_write(FlatCopies& copies, const PieceRange& range, const at::Tensor& values) {
+void ParameterStore::add_write(FlatCopies& copies, const SliceRange& range, const at::Tensor& values) {
   const at::Tensor from = values.narrow(0, range.offset, range.elements());
-  for (const at::Tensor& view : pieces_.at({range.parameter, range.unit})) {
+  for (const at::Tensor& view : slices_.at({range.parameter, range.unit})) {
     if (range.elements() == view.numel())
       copies.add(view, from.view(view.sizes()));
     else
@@ -100,18 +100,18 @@ void ParameterStore::add_write(FlatCopies& copies, const PieceRange& range, cons
 }
 
 bool ParameterStore::is_flat(const Segment& segment) const {
-  return std::none_of(segment.pieces.begin(), segment.pieces.end(), [&](const Piece& piece) {
-    return strided_.contains({piece.parameter, segment.unit});
+  return std::none_of(segment.slices.begin(), segment.slices.end(), [&](const Slice& slice) {
+    return strided_.contains({slice.parameter, segment.unit});
   });
 }
 
 void ParameterStore::write_parameter(int parameter, const at::Tensor& full) {
   const ParameterLayout& layout = plan_.layout.parameters[parameter];
   const std::vector<int> units = plan_.units_of(layout);
-  const std::vector<at::Tensor> sources = piece_views(full, layout.slice, plan_, units);
+  const std::vector<at::Tensor> sources = slice_views(full, layout.slice, plan_, units);
   for (size_t i = 0; i < units.size(); ++i) {
-    const auto found = pieces_.find({parameter, units[i]});
-    if (found == pieces_.end()) continue;
+    const auto found = slices_.find({parameter, units[i]});
+    if (found == slices_.end()) continue;
     for (const at::Tensor& view : found->second)
       view.copy_(sources[i]);
   }
@@ -124,11 +124,11 @@ std::vector<int> ParameterStore::owned_parameters(int local_slot) const {
   return parameters;
 }
 
-at::Tensor ParameterStore::piece_gradient(int local_slot, int parameter, int unit) const {
+at::Tensor ParameterStore::slice_gradient(int local_slot, int parameter, int unit) const {
   const SlotTensors::OwnedPart& part = slot(local_slot).owned_.at(parameter);
   const ParameterLayout& layout = plan_.layout.parameters[parameter];
   const at::Tensor& gradient = part.leaf.grad();
-  if (gradient.defined()) return piece_view(gradient, layout.slice, plan_, part.units, unit).reshape({-1});
+  if (gradient.defined()) return slice_view(gradient, layout.slice, plan_, part.units, unit).reshape({-1});
   return at::zeros({plan_.elements_of(layout, unit)}, part.leaf.options());
 }
 
@@ -137,19 +137,19 @@ void ParameterStore::release_gradients(int local_slot, int parameter) {
   if (owned != slot_tensors_[local_slot].owned_.end()) owned->second.leaf.mutable_grad() = at::Tensor();
 }
 
-std::vector<BufferPiece> ParameterStore::buffer_pieces(int local_slot) const {
-  std::vector<BufferPiece> pieces;
+std::vector<BufferSlice> ParameterStore::buffer_slices(int local_slot) const {
+  std::vector<BufferSlice> slices;
   for (int b = 0; b < static_cast<int>(plan_.layout.buffers.size()); ++b) {
     const BufferLayout& buffer = plan_.layout.buffers[b];
     int index = 0;
     for (const BranchPart& part : plan_.parts_of(slots_.at(local_slot).worker, buffer)) {
       const std::vector<at::Tensor> views =
-          piece_views(slot(local_slot).buffer(buffer.name, index++), buffer.slice, plan_, part.units);
+          slice_views(slot(local_slot).buffer(buffer.name, index++), buffer.slice, plan_, part.units);
       for (size_t i = 0; i < views.size(); ++i)
-        pieces.push_back({.buffer = b, .unit = part.units[i], .frozen = part.frozen, .values = views[i]});
+        slices.push_back({.buffer = b, .unit = part.units[i], .frozen = part.frozen, .values = views[i]});
     }
   }
-  return pieces;
+  return slices;
 }
 
 int64_t ParameterStore::parameter_bytes() const {

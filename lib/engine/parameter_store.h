@@ -4,9 +4,9 @@
 // that hold the same part share its storage. Each slot has separate BatchNorm buffers and separate leaves,
 // whose version counters are separate too, so that an all-gather does not invalidate a slot's graph.
 //
-// The engine works on segments of flat elements (subnet/schedule.h). A piece of a divided parameter is a
+// The engine works on segments of flat elements (subnet/exchange_plan.h). A slice of a divided parameter is a
 // strided view of its part, so values are copied in and out. A segment's elements are the elements of its
-// pieces, each in the storage order of its slice.
+// slices, each in its storage order.
 
 #include <ATen/core/Tensor.h>
 
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "engine/flat_copies.h"
-#include "model/tensors.h"
-#include "subnet/schedule.h"
+#include "layers/tensors.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/storage.h"
 
 namespace sdp {
@@ -44,8 +44,8 @@ class SlotTensors : public TensorSource {
   std::map<int, OwnedPart> owned_;  ///< by parameter
 };
 
-/// A unit's piece of a slot's buffer, as a view.
-struct BufferPiece {
+/// A unit's slice of a slot's buffer, as a view.
+struct BufferSlice {
   int buffer = 0;
   int unit = kSharedUnit;
   bool frozen = false;
@@ -55,21 +55,21 @@ struct BufferPiece {
 class ParameterStore {
  public:
   /// Allocates everything the process holds. Values are left unset; buffers have their initial values.
-  ParameterStore(const SubnetPlan& plan, const Schedule& schedule, int process, at::Device device);
+  ParameterStore(const SubnetPlan& plan, const ExchangePlan& exchanges, int process, at::Device device);
 
   const std::vector<Slot>& slots() const { return slots_; }
   const SlotTensors& slot(int local_slot) const { return slot_tensors_.at(local_slot); }
 
-  /// By parameter and unit: views into every stored part that contains the piece, in the shape of its slice.
-  const std::map<std::pair<int, int>, std::vector<at::Tensor>>& pieces() const { return pieces_; }
-  /// A unit's piece of a parameter on this process, as a view in the shape of its slice.
-  at::Tensor piece(int parameter, int unit) const;
+  /// By parameter and unit: views into every stored part that contains the slice, in its shape.
+  const std::map<std::pair<int, int>, std::vector<at::Tensor>>& slices() const { return slices_; }
+  /// A unit's slice of a parameter on this process, as a view in its shape.
+  at::Tensor slice(int parameter, int unit) const;
   /// Adds the copy of the range into `values`, flat and of any type, at the range's offset.
-  void add_read(FlatCopies& copies, const PieceRange& range, const at::Tensor& values) const;
+  void add_read(FlatCopies& copies, const SliceRange& range, const at::Tensor& values) const;
   /// Adds the copies that set the range, wherever this process stores it, from the elements of `values` at
-  /// the range's offset. Only a whole piece can be set where it is not stored contiguously.
-  void add_write(FlatCopies& copies, const PieceRange& range, const at::Tensor& values);
-  /// Whether this process stores every piece of the segment contiguously.
+  /// the range's offset. Only a whole slice can be set where it is not stored contiguously.
+  void add_write(FlatCopies& copies, const SliceRange& range, const at::Tensor& values);
+  /// Whether this process stores every slice of the segment contiguously.
   bool is_flat(const Segment& segment) const;
   /// Sets all parts of a parameter that this process stores. `full` has the full model's shape and any type.
   void write_parameter(int parameter, const at::Tensor& full);
@@ -80,12 +80,12 @@ class ParameterStore {
   const at::Tensor& leaf(int local_slot, int parameter) const {
     return slot(local_slot).owned_.at(parameter).leaf;
   }
-  /// Flat gradient of a unit's piece of the parameter from the slot's backward pass; zeros if there is none.
-  at::Tensor piece_gradient(int local_slot, int parameter, int unit) const;
+  /// Flat gradient of a unit's slice of the parameter from the slot's backward pass; zeros if there is none.
+  at::Tensor slice_gradient(int local_slot, int parameter, int unit) const;
   /// Frees the parameter's gradient. Does nothing if the slot owns no part of the parameter.
   void release_gradients(int local_slot, int parameter);
 
-  std::vector<BufferPiece> buffer_pieces(int local_slot) const;
+  std::vector<BufferSlice> buffer_slices(int local_slot) const;
 
   int64_t parameter_bytes() const;
   /// Bytes of the slot's gradients that exist now.
@@ -95,12 +95,12 @@ class ParameterStore {
   void make_slot(Slot slot);
 
   const SubnetPlan& plan_;
-  const Schedule& schedule_;
+  const ExchangePlan& exchanges_;
   at::Device device_;
   std::vector<Slot> slots_;
   std::map<StoredPart, at::Tensor> stored_;
-  std::map<std::pair<int, int>, std::vector<at::Tensor>> pieces_;
-  std::set<std::pair<int, int>> strided_;  ///< keys of pieces_ with a view that is not contiguous
+  std::map<std::pair<int, int>, std::vector<at::Tensor>> slices_;
+  std::set<std::pair<int, int>> strided_;  ///< keys of slices_ with a view that is not contiguous
   std::vector<SlotTensors> slot_tensors_;
 };
 

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "eval/passes.h"
-#include "model/loss.h"
+#include "layers/loss.h"
 #include "model/make_model.h"
 #include "model/model_spec.h"
 
@@ -62,46 +62,24 @@ at::Tensor zero_sums(const EvalInputs& inputs) {
 /// samples in `some` (ascending).
 at::Tensor sums_of(const EvalInputs& inputs, Model& model, const ForwardMode& mode, const TensorBatch& batch,
                    const std::vector<int64_t>& some) {
-  at::Tensor sums = zero_sums(inputs);
   if (batch.samples.empty()) {  // all images were damaged
     walk_branches(inputs, mode);
-    return sums;
+    return zero_sums(inputs);
   }
-  const at::Tensor features = model.features(batch.input, mode).flatten(0, -2);  // [N, W]
-  const auto [weight, bias] = model.head();
-  const at::Tensor labels = batch.labels.flatten();
-  const at::Tensor weights = row_weights(batch, some).to(sums.device());  // [2, N]
-  const at::ScalarType type = scalar_type(sum_type(inputs.experiment.spec.train.precision));
-  const bool top5 = counts_top5(inputs.experiment.spec);
-  const int64_t rows_at_a_time = logit_rows_at_a_time(weight.size(0), /*device_kernels=*/false);
-  for (int64_t row = 0; row < labels.numel(); row += rows_at_a_time) {
-    const int64_t rows = std::min(rows_at_a_time, labels.numel() - row);
-    const at::Tensor predicted = at::linear(features.narrow(0, row, rows), weight, bias).to(type);  // [R, K]
-    const at::Tensor wanted = labels.narrow(0, row, rows);
-    const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);
-    const at::Tensor hits = predicted.argmax(1).eq(wanted);
-    const auto of_five = [&] {
-      const at::Tensor largest = std::get<1>(predicted.topk(std::min<int64_t>(5, predicted.size(1)), 1));
-      return largest.eq(wanted.unsqueeze(1)).any(1);
-    };
-    const at::Tensor values =
-        at::stack({losses.to(at::kDouble), hits.to(at::kDouble),
-                   top5 ? of_five().to(at::kDouble) : at::zeros_like(losses, at::kDouble),
-                   at::ones({rows}, sums.options()), losses.to(at::kDouble).square()},
-                  1);  // [R, 5]
-    sums.add_(at::matmul(weights.narrow(1, row, rows), values));
-  }
-  return sums;
+  const at::Tensor features = model.features(batch.input, mode);
+  return prediction_sums(features, model.head(), batch.labels,
+                         row_weights(batch, some).to(inputs.comm.device()),
+                         counts_top5(inputs.experiment.spec));
 }
 
 /// Runs the model, which all processes have, on these batches.
 EvalResult run_alone(const EvalInputs& inputs, Model& model, const EvalBatches& batches,
                      const OnProgress& on_progress) {
   const ForwardMode mode{.training = false};
-  const std::unique_ptr<Feed> feed = inputs.test.evaluation(batches);
+  const std::unique_ptr<DeviceLoader> loader = inputs.test.evaluation(batches);
   const at::Tensor sums = zero_sums(inputs);
   for_each_batch(
-      inputs, *feed, {.mine = batches.count(), .all = batches.count()}, mode, on_progress,
+      inputs, *loader, {.mine = batches.count(), .all = batches.count()}, mode, on_progress,
       [&](int64_t, const TensorBatch& batch) { sums.add_(sums_of(inputs, model, mode, batch, {})); });
   return mean_of(inputs.comm.to_host(sums[0]));
 }
@@ -173,11 +151,11 @@ void add_subnetworks(const EvalInputs& inputs, EvalRecord& record, const Evaluat
   timed(record.times.subnetworks_s, inputs.comm.device(), [&] {
     const int64_t count = batches.count();
     const auto subnetworks = static_cast<int64_t>(models.workers.size());
-    Work work(inputs.line, "evaluating single subnetworks", "batches");
+    ProgressTask task(inputs.line, "evaluating single subnetworks", "batches");
     for (int64_t i = 0; i < subnetworks; ++i) {
       const EvalResult result =
           run_alone(inputs, models.subnetwork(static_cast<size_t>(i)), batches,
-                    [&](int64_t done, int64_t) { work.update(i * count + done, subnetworks * count); });
+                    [&](int64_t done, int64_t) { task.update(i * count + done, subnetworks * count); });
       const int worker = models.workers[static_cast<size_t>(i)];
       results[0][worker] = result.loss;
       results[1][worker] = result.accuracy;
@@ -210,12 +188,12 @@ BoundModel bind(const EvalInputs& inputs, FullModel& full_model, bool training, 
     full_model.fetch_shared();
     model.bind_shared(full_model);
     if (streams) return;
-    Work work(inputs.line, "assembling the full model", "branches");
+    ProgressTask task(inputs.line, "assembling the full model", "branches");
     for (int b = 0; b < branch_count(inputs); ++b) {
       leave_if_stopped(inputs.comm);
       full_model.fetch_branch(b);
       model.bind_branch(b, full_model);
-      work.update(b + 1, branch_count(inputs));
+      task.update(b + 1, branch_count(inputs));
     }
   });
   if (!streams) return bound;
@@ -235,7 +213,7 @@ Passes passes_of(const Communicator& comm, int64_t batches) {
           .all = (batches + comm.size() - 1) / comm.size()};
 }
 
-void for_each_batch(const EvalInputs& inputs, Feed& feed, Passes passes, const ForwardMode& mode,
+void for_each_batch(const EvalInputs& inputs, DeviceLoader& loader, Passes passes, const ForwardMode& mode,
                     const OnProgress& on_progress,
                     const std::function<void(int64_t number, const TensorBatch& batch)>& use) {
   for (int64_t pass = 0; pass < passes.all; ++pass) {
@@ -245,7 +223,7 @@ void for_each_batch(const EvalInputs& inputs, Feed& feed, Passes passes, const F
       throw EvaluationStopped();
     }
     if (pass < passes.mine) {
-      const TensorBatch batch = feed.next();
+      const TensorBatch batch = loader.next();
       for (const std::string& message : batch.skipped)
         inputs.on_skipped(message);
       use(pass, batch);
@@ -257,7 +235,7 @@ void for_each_batch(const EvalInputs& inputs, Feed& feed, Passes passes, const F
 }
 
 EvalResults run_full_model(const EvalInputs& inputs, FullModel& full_model, const std::string& name,
-                           const FeedSource& data, const std::vector<int64_t>& samples, EvalTimes& times,
+                           const DeviceDataset& data, const std::vector<int64_t>& samples, EvalTimes& times,
                            const std::vector<int64_t>& some) {
   const BoundModel bound = bind(inputs, full_model, /*training=*/false, times);
   Communicator& comm = inputs.comm;
@@ -267,11 +245,11 @@ EvalResults run_full_model(const EvalInputs& inputs, FullModel& full_model, cons
     const int64_t all = batches.count();
     batches.first_batch = comm.rank();
     batches.stride = comm.size();
-    const std::unique_ptr<Feed> feed = data.evaluation(batches);
+    const std::unique_ptr<DeviceLoader> loader = data.evaluation(batches);
     const at::Tensor sums = zero_sums(inputs);
     const at::Tensor batch_losses = at::zeros({all}, sums.options());
-    Work work(inputs.line, name, "batches");
-    for_each_batch(inputs, *feed, passes_of(comm, all), bound.mode, work.on_progress(),
+    ProgressTask task(inputs.line, name, "batches");
+    for_each_batch(inputs, *loader, passes_of(comm, all), bound.mode, task.on_progress(),
                    [&](int64_t number, const TensorBatch& batch) {
                      const at::Tensor of_batch = sums_of(inputs, *bound.model, bound.mode, batch, some);
                      sums.add_(of_batch);

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "telemetry/eval_record.h"
+#include "run/eval_record.h"
 
 namespace sdp {
 
 class Communicator;
-class FeedSource;
+class DeviceDataset;
 class FullModel;
 class Model;
 class ProgressLine;
@@ -36,8 +36,8 @@ struct EvaluationStopped {};
 /// What an evaluation reads, and what it works with.
 struct EvalInputs {
   const Experiment& experiment;
-  const FeedSource& train;  ///< for the corrections only
-  const FeedSource& test;
+  const DeviceDataset& train;  ///< for the corrections only
+  const DeviceDataset& test;
   Communicator& comm;
   ProgressLine& line;
   /// Called with the fault of every damaged image that is left out.

@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "data/pipeline/batches.h"
-#include "device/device.h"
+#include "data/batches.h"
+#include "data/device_loader.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
 #include "experiment/experiment.h"
-#include "feed/feed.h"
-#include "model/model.h"
-#include "telemetry/progress.h"
-#include "telemetry/stopwatch.h"
+#include "layers/model.h"
+#include "process/stopwatch.h"
+#include "run/progress.h"
 
 namespace sdp {
 
@@ -59,7 +59,7 @@ struct Passes {
 Passes passes_of(const Communicator& comm, int64_t batches);
 
 /// Loops over the batches of an evaluation or recalibration, calling use(number, batch) with each.
-void for_each_batch(const EvalInputs& inputs, Feed& feed, Passes passes, const ForwardMode& mode,
+void for_each_batch(const EvalInputs& inputs, DeviceLoader& loader, Passes passes, const ForwardMode& mode,
                     const OnProgress& on_progress,
                     const std::function<void(int64_t number, const TensorBatch& batch)>& use);
 
@@ -75,7 +75,7 @@ struct EvalResults {
 /// Runs the full model as it is on samples of `data`. `name`: what is shown. `some`: a subset (ascending)
 /// whose result is returned too. Collective.
 EvalResults run_full_model(const EvalInputs& inputs, FullModel& full_model, const std::string& name,
-                           const FeedSource& data, const std::vector<int64_t>& samples, EvalTimes& times,
+                           const DeviceDataset& data, const std::vector<int64_t>& samples, EvalTimes& times,
                            const std::vector<int64_t>& some = {});
 
 /// Re-estimates the BatchNorm statistics, or takes those that the checkpoint's folder keeps. Collective.

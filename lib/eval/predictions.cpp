@@ -10,8 +10,8 @@
 
 #include "eval/passes.h"
 #include "io/file.h"
-#include "text/table.h"
-#include "text/units.h"
+#include "spec/table.h"
+#include "spec/units.h"
 
 namespace sdp {
 namespace {
@@ -53,12 +53,12 @@ Predictions predict(const EvalInputs& inputs, FullModel& full_model) {
   const BoundModel bound = bind(inputs, full_model, /*training=*/false, times);
   const EvalBatches batches =
       eval_batches(inputs, samples_to_evaluate(inputs.experiment.spec.eval, inputs.test.size()));
-  const std::unique_ptr<Feed> feed = inputs.test.evaluation(batches);
+  const std::unique_ptr<DeviceLoader> loader = inputs.test.evaluation(batches);
   std::vector<at::Tensor> logits;
   std::vector<at::Tensor> labels;
   std::vector<int64_t> samples;
-  Work work(inputs.line, "predicting with the full model", "batches");
-  for_each_batch(inputs, *feed, passes_of(inputs.comm, batches.count()), bound.mode, work.on_progress(),
+  ProgressTask task(inputs.line, "predicting with the full model", "batches");
+  for_each_batch(inputs, *loader, passes_of(inputs.comm, batches.count()), bound.mode, task.on_progress(),
                  [&](int64_t, const TensorBatch& batch) {
                    if (batch.samples.empty()) return;
                    logits.push_back(bound.model->forward(batch.input, bound.mode));

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "checkpoint/checkpoint_tensors.h"
 #include "eval/passes.h"
-#include "experiment/spec/print.h"
+#include "experiment/print.h"
+#include "run/checkpoint_tensors.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -79,15 +79,15 @@ void estimate_statistics(const EvalInputs& inputs, FullModel& full_model, EvalTi
   BoundModel bound = bind(inputs, full_model, /*training=*/true, times);
   timed(times.recalibrate_s, comm.device(), [&] {
     const Passes passes = passes_of(comm, batches);
-    const std::unique_ptr<Feed> feed = inputs.train.training(
+    const std::unique_ptr<DeviceLoader> loader = inputs.train.training(
         {.geometry = {.workers = comm.size(), .replicas = 1, .accumulate_steps = 1, .batch_size = batch_size},
          .slots = {{.worker = comm.rank(), .replica = 0}},
          .first_step = 0,
          .last_step = passes.mine,
          .seed = static_cast<uint64_t>(spec.seed),
          .augment = {.steps = *spec.data.augment}});  // unmixed, as the test images are
-    Work work(inputs.line, "recalibrating BatchNorm", "batches");
-    for_each_batch(inputs, *feed, passes, bound.mode, work.on_progress(),
+    ProgressTask task(inputs.line, "recalibrating BatchNorm", "batches");
+    for_each_batch(inputs, *loader, passes, bound.mode, task.on_progress(),
                    [&](int64_t number, const TensorBatch& batch) {
                      bound.mode.batch_norm_momentum = 1.0 / static_cast<double>(number + 1);
                      bound.model->forward(batch.input, bound.mode);

@@ -14,7 +14,7 @@ struct StepOrigin {
   int64_t samples = 0;             ///< consumed: the position in the training order
   int64_t batch_norm_updates = 0;  ///< not 0 at step 0: those of the imported weights
   double epochs = 0;               ///< consumed of train.epochs, which the budget scales
-  double warmup = 0;               ///< RunLength::warmup_steps, as it began; 0: by the keys of the schedule
+  double warmup = 0;  ///< RunLength::warmup_steps, as it began; 0: by the keys of the exchange plan
 
   /// Samples consumed by the first `done` steps, if those since the origin have `samples_per_step`: the
   /// position in the training order.

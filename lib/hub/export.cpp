@@ -11,27 +11,27 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/restore.h"
-#include "checkpoint/resumed_run.h"
-#include "data/sets/tokens.h"
-#include "device/device.h"
+#include "data/device_loader.h"
+#include "data/tokens.h"
 #include "engine/checks.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
-#include "feed/feed.h"
 #include "hub/library_files.h"
 #include "hub/model_config.h"
 #include "io/file.h"
 #include "io/listing.h"
-#include "model/tensors.h"
+#include "layers/tensors.h"
+#include "run/checkpoint_reader.h"
+#include "run/checkpoint_tensors.h"
+#include "run/progress.h"
+#include "run/restore_checkpoint.h"
+#include "run/resumed_run.h"
+#include "run/run_data.h"
+#include "run/run_folder.h"
+#include "run/run_text.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
-#include "telemetry/run_folder.h"
-#include "text/json_text.h"
-#include "train/run_data.h"
-#include "train/run_text.h"
+#include "spec/json_fields.h"
 
 namespace sdp {
 namespace {
@@ -62,7 +62,7 @@ void correct(FullModel& model, const Experiment& experiment, std::optional<doubl
   const auto train = open_split(spec, Split::kTrain, line);
   const std::unique_ptr<Communicator> comm =
       connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(spec.train.collective_timeout_s)});
-  const FeedSource source(*train, spec.data, spec.train.precision, at::kCPU);
+  const DeviceDataset source(*train, spec.data, spec.train.precision, at::kCPU);
   const auto on_skipped = [&](const std::string& message) { line.print_skipped(message); };
   EvalTimes times;
   if (const auto trial = correct({experiment, source, source, *comm, line, on_skipped, checkpoint}, model,
@@ -234,19 +234,19 @@ void export_run(ExperimentSpec spec, const ExportRequest& request) {
   use_own_cores();
   ProgressLine line(STDERR_FILENO);
   const CheckpointReader reader = [&] {
-    Work work(line, "verifying the checkpoint");
-    return CheckpointReader(request.run_dir, request.step, /*verify_hashes=*/true, work.on_progress());
+    ProgressTask task(line, "verifying the checkpoint");
+    return CheckpointReader(request.run_dir, request.step, /*verify_hashes=*/true, task.on_progress());
   }();
   if (request.worker) {
-    Work work(line, "exporting the subnetwork");
-    export_subnetwork(reader, experiment, *request.worker, origin, request.out, work.on_progress());
+    ProgressTask task(line, "exporting the subnetwork");
+    export_subnetwork(reader, experiment, *request.worker, origin, request.out, task.on_progress());
   } else {
     const auto model = saved_full_model(experiment, reader, at::kCPU,
                                         request.average ? ModelValues::kAverage : ModelValues::kCurrent);
     correct(*model, experiment, branch_scale_to_export(experiment, request.run_dir, reader.manifest()),
             reader.folder(), line);
-    Work work(line, "exporting the model");
-    export_model(*model, experiment, reader.manifest(), origin, request.out, work.on_progress());
+    ProgressTask task(line, "exporting the model");
+    export_model(*model, experiment, reader.manifest(), origin, request.out, task.on_progress());
   }
   std::printf("wrote %s\n", request.out.c_str());
 }

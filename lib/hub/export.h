@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "experiment/spec/experiment_spec.h"
+#include "experiment/experiment_spec.h"
 
 namespace sdp {
 
@@ -23,7 +23,7 @@ struct ExportRequest {
 /// Tensors are safetensors, with the names of the library that users load them with (torchvision,
 /// transformers), written one at a time. Beside them stand config.json (hub/model_config.h), and the files
 /// that an import kept (kImportedFolder), or the tokenizer if the shards' folder has it
-/// (data/sets/tokens.h). Values have the spec's precision, fp32 or fp64. The metadata of the full model
+/// (data/tokens.h). Values have the spec's precision, fp32 or fp64. The metadata of the full model
 /// record step, plan, branch scale and the source of the statistics (`recalibrate_batches`; 0: averages over
 /// the owners).
 ///

@@ -11,15 +11,15 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/files/store.h"
-#include "checkpoint/save.h"
 #include "experiment/experiment.h"
 #include "hub/library_files.h"
 #include "hub/model_config.h"
 #include "io/file.h"
+#include "layers/tensors.h"
 #include "model/model_spec.h"
-#include "model/tensors.h"
+#include "run/checkpoint_store.h"
+#include "run/checkpoint_tensors.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -40,7 +40,7 @@ void add_parameter(TensorFile& out, const Experiment& experiment, const LibraryT
       const at::Tensor whole = from.has(parameter.name)
                                    ? from.read(parameter.name)
                                    : draw_parameter(parameter, static_cast<uint64_t>(seed)).to(type);
-      return piece_view(whole, parameter.slice, plan, units, unit).reshape({-1});
+      return slice_view(whole, parameter.slice, plan, units, unit).reshape({-1});
     });
     for (const std::string& moment : experiment.spec.optimizer.state_names())
       add(moment, [elements, type] { return at::zeros({elements}, type); });
@@ -72,15 +72,15 @@ void add_buffer(TensorFile& out, const Experiment& experiment, const LibraryTens
   const SubnetPlan& plan = experiment.plan;
   const BufferLayout& buffer = plan.layout.buffers[index];
   const std::vector<int> units = plan.units_of(buffer);
-  const auto piece_of = [&from, &buffer, &plan, units](int unit) {
-    return piece_view(from.read(buffer.name), buffer.slice, plan, units, unit).reshape({-1});
+  const auto slice_of = [&from, &buffer, &plan, units](int unit) {
+    return slice_view(from.read(buffer.name), buffer.slice, plan, units, unit).reshape({-1});
   };
   for (int worker = 0; worker < plan.workers; ++worker)
     for (const BranchPart& part : plan.parts_of(worker, buffer))
       for (int unit : part.units)
-        for (int replica = 0; replica < experiment.schedule.placement.replicas; ++replica)
+        for (int replica = 0; replica < experiment.exchanges.slot_map.replicas; ++replica)
           out.add(buffer_name(buffer_key(plan, index, unit), {worker, replica}), dtype_of(type),
-                  {piece_of(unit).numel()}, [piece_of, unit] { return piece_of(unit); });
+                  {slice_of(unit).numel()}, [slice_of, unit] { return slice_of(unit); });
 }
 
 /// config.json, the settings of generation, and what transformers' AutoTokenizer reads.

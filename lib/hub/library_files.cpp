@@ -6,11 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/checkpoint_tensors.h"
 #include "engine/checks.h"
 #include "io/file.h"
 #include "io/listing.h"
 #include "model/library_format.h"
+#include "run/checkpoint_tensors.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

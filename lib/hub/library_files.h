@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/files/safetensors.h"
+#include "io/safetensors.h"
 #include "model/library_format.h"
 #include "model/model_spec.h"
 #include "subnet/layout.h"

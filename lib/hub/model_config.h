@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/files/manifest.h"
-#include "data/sets/tokens.h"
+#include "data/tokens.h"
 #include "experiment/experiment.h"
 #include "model/library_format.h"
+#include "run/manifest.h"
 
 namespace sdp {
 

@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "spec/error.h"
+#include "spec/hash.h"
 #include "spec/text.h"
 
 namespace sdp {
@@ -234,6 +237,25 @@ void sync_folder(const std::filesystem::path& folder) {
   const Descriptor file = open_file(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems cannot sync a folder and say so with EINVAL; their names are durable at once.
   if (::fsync(file.number()) != 0 && errno != EINVAL) throw_io_error("write", folder, errno);
+}
+
+FileDigest digest_file(const std::filesystem::path& path, const OnProgress& on_progress) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw_io_error("read", path, errno);
+  std::error_code ignored;
+  const auto size_bytes = static_cast<int64_t>(std::filesystem::file_size(path, ignored));
+  std::vector<char> buffer(size_t{1} << 20);
+  Xxh3 hash;
+  FileDigest digest;
+  while (in) {
+    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    hash.update(std::as_bytes(std::span(buffer).first(static_cast<size_t>(in.gcount()))));
+    digest.bytes += in.gcount();
+    on_progress(digest.bytes, size_bytes);
+  }
+  if (in.bad()) throw_io_error("read", path, errno);
+  digest.xxh3_128 = hash.hex();
+  return digest;
 }
 
 }  // namespace sdp

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/on_progress.h"
+
 namespace sdp {
 
 /// What to do if the system reports this errno value.
@@ -146,5 +148,16 @@ void for_each_line(const std::filesystem::path& path,
 
 /// Makes names created, renamed or removed in a folder durable.
 void sync_folder(const std::filesystem::path& folder);
+
+/// Size and XXH3-128 of a file (spec/hash.h).
+struct FileDigest {
+  int64_t bytes = 0;
+  std::string xxh3_128;
+
+  bool operator==(const FileDigest&) const = default;
+};
+
+/// Reads the file once, through a small buffer. Progress is reported in bytes. Throws DataError.
+FileDigest digest_file(const std::filesystem::path& path, const OnProgress& on_progress = ignore_progress);
 
 }  // namespace sdp

@@ -16,4 +16,8 @@ std::unique_ptr<Model> make_subnetwork(const ModelSpec& spec, const SubnetPlan& 
   return model;
 }
 
+std::unique_ptr<Model> make_model(const OwnSpec& spec, const DropRates& drop) {
+  return spec.network_or_throw().make(spec, drop);
+}
+
 }  // namespace sdp

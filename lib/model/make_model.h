@@ -2,9 +2,9 @@
 
 #include <memory>
 
-#include "model/model.h"
+#include "layers/model.h"
+#include "layers/tensors.h"
 #include "model/model_spec.h"
-#include "model/tensors.h"
 #include "subnet/plan.h"
 
 namespace sdp {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The requirements that model/registry.h places on a model. A model is a folder. Its header NAME_spec.h does
-// not include LibTorch. It defines a struct with
+// The requirements that model/registry.h places on a model. A model is a few files. Its header NAME_spec.h
+// does not include LibTorch. It defines a struct with
 //
 // - names: the values of model.name that select the model, for example one for each size; the first is the
 //   default
@@ -37,7 +37,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/drop_rates.h"
+#include "layers/drop_rates.h"
 #include "spec/field.h"
 #include "spec/position.h"
 #include "spec/visit.h"

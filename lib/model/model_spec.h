@@ -72,7 +72,7 @@ ModelSpec tiny_model(std::string_view name);
 /// The first name of every model of this program.
 std::vector<std::string_view> first_model_names();
 
-/// Layout of the model that the resolved spec names, without FLOPs (capture/layouts.h). Does not need
+/// Layout of the model that the resolved spec names, without FLOPs (cost/layouts.h). Does not need
 /// LibTorch.
 ModelLayout structure_of(const ModelSpec& spec, int64_t sequence_length = 1);
 

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "model/branch.h"
-#include "model/conv.h"
+#include "layers/branch.h"
+#include "layers/conv.h"
 
 namespace sdp {
 

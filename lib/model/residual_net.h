@@ -1,16 +1,16 @@
 #pragma once
 
-// The forward pass that all ResNets share: stem, blocks relu(P(x) + branch(x)), average pooling and head. The
-// folder of each model defines what its branches compute.
+// The forward pass that all ResNets share: stem, blocks relu(P(x) + branch(x)), average pooling and head.
+// Each model defines what its branches compute.
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "model/drop_rates.h"
-#include "model/model.h"
-#include "model/norms.h"
+#include "layers/drop_rates.h"
+#include "layers/model.h"
+#include "layers/norms.h"
 #include "model/residual_layout.h"
 
 namespace sdp {

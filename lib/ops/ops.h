@@ -1,7 +1,7 @@
 #pragma once
 
 // Operators that a device computes in one kernel each, and a CPU as a composition of ATen's. They are
-// registered with the dispatcher as sdp::NAME, so that captures see them (capture/recorder.h). None of them
+// registered with the dispatcher as sdp::NAME, so that captures see them (cost/recorder.h). None of them
 // is differentiable; the callers are the autograd functions of model/.
 //
 // All compute in fp32, or fp64 for fp64 tensors, and return the type of their first tensor unless told

@@ -20,7 +20,7 @@ struct UpdateStep {
 /// Lists of as many tensors, which have the same types and, at the same place, the same sizes.
 struct UpdateTensors {
   std::vector<at::Tensor> values;
-  std::vector<at::Tensor> gradients;  ///< discarded after the update, which may overwrite them
+  std::vector<at::Tensor> gradients;                ///< discarded after the update, which may overwrite them
   std::vector<std::vector<at::Tensor>> state = {};  ///< in the order of state_names()
 };
 

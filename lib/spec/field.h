@@ -111,7 +111,7 @@ constexpr std::string_view name_of(Enum value) {
 }
 
 // Limits shared by keys of several sections. They are far above the values used in training, yet low enough
-// that no product of these numbers overflows 64 bits. experiment/step_limits.h checks the products.
+// that no product of these numbers overflows 64 bits. cost/step_limits.h checks the products.
 
 inline constexpr double kMostWidth = 1 << 15;
 inline constexpr double kMostImageSize = 1 << 12;

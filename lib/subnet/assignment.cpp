@@ -159,7 +159,7 @@ class BalancedSearch {
 
   AssignmentSearch descent_near(const AssignmentSearch& search) {
     AssignmentSearch result = search;
-    result.shake(2 + random_.below(6));
+    result.perturb(2 + random_.below(6));
     descend(result);
     return result;
   }

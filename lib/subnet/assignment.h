@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "subnet/depth.h"
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 

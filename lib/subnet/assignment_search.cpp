@@ -291,7 +291,7 @@ bool AssignmentSearch::accept(AssignmentCost& current, const AssignmentCost& ref
   return true;
 }
 
-void AssignmentSearch::shake(int times) {
+void AssignmentSearch::perturb(int times) {
   for (int i = 0; i < times; ++i) {
     pending_.clear();
     propose();

@@ -10,8 +10,8 @@
 
 #include "subnet/assignment.h"
 #include "subnet/depth.h"
-#include "subnet/placement.h"
 #include "subnet/random_bits.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 
@@ -66,7 +66,7 @@ class AssignmentSearch {
   void run(int64_t moves, int history, const EvenLoads& even);
 
   /// Makes `times` random moves.
-  void shake(int times);
+  void perturb(int times);
 
   AssignmentCost cost(const EvenLoads& even = {}) const;
   Owners owners() const;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "subnet/assignment.h"
-#include "subnet/placement.h"
 #include "subnet/random_bits.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 

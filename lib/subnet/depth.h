@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "subnet/placement.h"
 #include "subnet/plan.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 

@@ -23,12 +23,12 @@ void begin(ExchangeEvents& events, std::deque<int>& in_flight, ExchangeKind kind
 
 }  // namespace
 
-Exchange::Exchange(const Schedule& schedule, int bucket, ExchangeKind kind)
-    : bucket_(schedule.buckets[static_cast<size_t>(bucket)]),
+Exchange::Exchange(const ExchangePlan& exchanges, int bucket, ExchangeKind kind)
+    : bucket_(exchanges.buckets[static_cast<size_t>(bucket)]),
       kind_(kind),
-      shard_(schedule.options.shard),
-      times_per_step_(kind == ExchangeKind::kReduceGradients ? schedule.reductions_per_step() : 1),
-      type_(kind == ExchangeKind::kGatherValues ? bucket_.type : schedule.wire_type(bucket_)) {}
+      shard_(exchanges.options.shard),
+      times_per_step_(kind == ExchangeKind::kReduceGradients ? exchanges.reductions_per_step() : 1),
+      type_(kind == ExchangeKind::kGatherValues ? bucket_.type : exchanges.wire_type(bucket_)) {}
 
 Peers Exchange::peers(const Segment& segment) const {
   switch (kind_) {
@@ -48,35 +48,35 @@ Peers Exchange::peers(const Segment& segment) const {
 bool Exchange::has_peers() const {
   return std::any_of(bucket_.segments.begin(), bucket_.segments.end(), [&](const Segment& segment) {
     const Peers all = peers(segment);
-    // A single holder does not exchange its share with itself.
+    // A single holder does not exchange its shard with itself.
     const bool is_own_peer = segment.holders.size() == 1 && all.contains(*segment.holders.begin());
     return all.size() > (is_own_peer ? 1 : 0);
   });
 }
 
-Volume Exchange::volume(const Segment& segment, int process, int64_t share) const {
+Volume Exchange::volume(const Segment& segment, int process, int64_t shard) const {
   const Peers all = peers(segment);
   const bool is_peer = all.contains(process);
-  const int64_t of_own_share = share * (all.size() - (is_peer ? 1 : 0));
-  const int64_t of_others = is_peer ? segment.elements - share : 0;
-  return is_reduction() ? Volume{.sent = of_others, .received = of_own_share}
-                        : Volume{.sent = of_own_share, .received = of_others};
+  const int64_t of_own_shard = shard * (all.size() - (is_peer ? 1 : 0));
+  const int64_t of_others = is_peer ? segment.elements - shard : 0;
+  return is_reduction() ? Volume{.sent = of_others, .received = of_own_shard}
+                        : Volume{.sent = of_own_shard, .received = of_others};
 }
 
-BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
+BucketElements elements_on(const ExchangePlan& exchanges, int bucket, int process) {
   BucketElements elements;
-  std::array<Exchange, kExchangeKinds.size()> of_kind = {Exchange(schedule, bucket, kExchangeKinds[0]),
-                                                         Exchange(schedule, bucket, kExchangeKinds[1]),
-                                                         Exchange(schedule, bucket, kExchangeKinds[2])};
-  for (const Segment& segment : schedule.buckets[static_cast<size_t>(bucket)].segments) {
+  std::array<Exchange, kExchangeKinds.size()> of_kind = {Exchange(exchanges, bucket, kExchangeKinds[0]),
+                                                         Exchange(exchanges, bucket, kExchangeKinds[1]),
+                                                         Exchange(exchanges, bucket, kExchangeKinds[2])};
+  for (const Segment& segment : exchanges.buckets[static_cast<size_t>(bucket)].segments) {
     if (!segment.is_read_by(process)) continue;  // holders are readers
     const bool is_held = segment.is_held_by(process);
-    const int64_t share = is_held ? segment.share_elements(process) : 0;
+    const int64_t shard = is_held ? segment.shard_elements(process) : 0;
     elements.read += segment.elements;
     elements.held += is_held ? segment.elements : 0;
-    elements.share += share;
+    elements.shard += shard;
     for (size_t kind = 0; kind < of_kind.size(); ++kind) {
-      const Volume volume = of_kind[kind].volume(segment, process, share);
+      const Volume volume = of_kind[kind].volume(segment, process, shard);
       elements.exchanged[kind].sent += volume.sent;
       elements.exchanged[kind].received += volume.received;
     }
@@ -84,8 +84,8 @@ BucketElements elements_on(const Schedule& schedule, int bucket, int process) {
   elements.is_alone = !of_kind[0].has_peers();
   elements.begins_sum = elements.is_alone || process < 2;
   elements.has_one_summand =
-      elements.is_alone && schedule.placement.slots_per_process() * schedule.options.accumulate_steps == 1;
-  elements.updated = schedule.options.shard ? elements.share : elements.held;
+      elements.is_alone && exchanges.slot_map.slots_per_process() * exchanges.options.accumulate_steps == 1;
+  elements.updated = exchanges.options.shard ? elements.shard : elements.held;
   return elements;
 }
 
@@ -93,18 +93,18 @@ ExchangeOrder::ExchangeOrder(const BucketIndex& index) : index_(&index), next_re
 
 void ExchangeOrder::begin_backward(const std::vector<int>& parameters, bool last) {
   is_last_ = last;
-  has_come_.assign(index_->buckets_of.size(), 0);
+  is_ready_.assign(index_->buckets_of.size(), 0);
   missing_.assign(index_->parameters_of.size(), 0);
   for (int parameter : parameters)
     for (int bucket : index_->buckets_of[parameter])
       ++missing_[bucket];
 }
 
-ExchangeEvents ExchangeOrder::gradient_came(int parameter) {
+ExchangeEvents ExchangeOrder::gradient_ready(int parameter) {
   for (int bucket : index_->buckets_of[parameter])
     if (is_last_ && bucket > next_reduced_)
       throw std::logic_error("a gradient became ready after its bucket was reduced");
-  if (!std::exchange(has_come_[parameter], 1))
+  if (!std::exchange(is_ready_[parameter], 1))
     for (int bucket : index_->buckets_of[parameter])
       --missing_[bucket];
   ExchangeEvents events;
@@ -114,13 +114,13 @@ ExchangeEvents ExchangeOrder::gradient_came(int parameter) {
 }
 
 ExchangeEvents ExchangeOrder::finish_reducing() {
-  if (has_come_.empty()) throw std::logic_error("finish_reducing without a backward pass");
+  if (is_ready_.empty()) throw std::logic_error("finish_reducing without a backward pass");
   ExchangeEvents events;
   while (next_reduced_ >= 0)
     begin(events, reducing_, ExchangeKind::kReduceGradients, next_reduced_--);
   while (!reducing_.empty())
     end_oldest(events, reducing_, ExchangeKind::kReduceGradients);
-  has_come_.clear();
+  is_ready_.clear();
   next_reduced_ = buckets() - 1;
   return events;
 }

@@ -3,8 +3,8 @@
 // The exchanges of a bucket: which process sends how many elements of which segments to which other process.
 // Costs, traffic between nodes, the memory forecast and the engine's buffers take their sizes from here.
 //
-// Each holder of a segment averages its share of the gradients; other processes then need the result. So
-// every exchange transfers shares: a reduce-scatter sends each share from all its `peers` to the holder, and
+// Each holder of a segment averages its shard of the gradients; other processes then need the result. So
+// every exchange transfers shards: a reduce-scatter sends each shard from all its `peers` to the holder, and
 // an all-gather sends it from the holder to all its peers. A process does not send data to itself.
 
 #include <array>
@@ -13,19 +13,19 @@
 #include <deque>
 #include <vector>
 
-#include "subnet/schedule.h"
+#include "subnet/exchange_plan.h"
 
 namespace sdp {
 
 enum class ExchangeKind {
-  kReduceGradients,  ///< reduce-scatter: gradients of a share, from all holders of the segment
+  kReduceGradients,  ///< reduce-scatter: gradients of a shard, from all holders of the segment
   kGatherGradients,  ///< all-gather, without `shard`: averaged gradients, to all holders of the segment
   kGatherValues,     ///< all-gather: new values, to all readers of the segment that did not compute them
 };
 inline constexpr std::array kExchangeKinds = {ExchangeKind::kReduceGradients, ExchangeKind::kGatherGradients,
                                               ExchangeKind::kGatherValues};
 
-/// The processes that a segment's shares come from or go to: those in `among` but not in `besides`.
+/// The processes that a segment's shards come from or go to: those in `among` but not in `besides`.
 struct Peers {
   const MemberSet* among = nullptr;
   const MemberSet* besides = nullptr;  ///< a subset of `among`; may be null
@@ -52,10 +52,10 @@ struct Volume {
   int64_t received = 0;
 };
 
-/// One exchange of one bucket, for all processes. The schedule must outlive it.
+/// One exchange of one bucket, for all processes. The exchange plan must outlive it.
 class Exchange {
  public:
-  Exchange(const Schedule& schedule, int bucket, ExchangeKind kind);
+  Exchange(const ExchangePlan& exchanges, int bucket, ExchangeKind kind);
 
   const Bucket& bucket() const { return bucket_; }
   ElementType type() const { return type_; }  ///< of the elements on the wire
@@ -75,13 +75,13 @@ class Exchange {
     const int peer = is_reduction() ? from : to;
     for (size_t s = 0; s < bucket_.segments.size(); ++s) {
       const Segment& segment = bucket_.segments[s];
-      const int64_t elements = segment.share_elements(holder);
-      if (elements > 0 && peers(segment).contains(peer)) visit(s, segment.share_begin(holder), elements);
+      const int64_t elements = segment.shard_elements(holder);
+      if (elements > 0 && peers(segment).contains(peer)) visit(s, segment.shard_begin(holder), elements);
     }
   }
-  /// Elements of the segment that the process sends and receives in all its messages. `share`: the size of
-  /// the process's share of the segment.
-  Volume volume(const Segment& segment, int process, int64_t share) const;
+  /// Elements of the segment that the process sends and receives in all its messages. `shard`: the size of
+  /// the process's shard of the segment.
+  Volume volume(const Segment& segment, int process, int64_t shard) const;
 
  private:
   const Bucket& bucket_;
@@ -93,18 +93,18 @@ class Exchange {
 
 /// Calls visit(exchange) for every exchange of a step in which any process sends or receives.
 template <class Visit>
-void for_each_exchange(const Schedule& schedule, Visit visit) {
-  for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket)
+void for_each_exchange(const ExchangePlan& exchanges, Visit visit) {
+  for (int bucket = 0; bucket < static_cast<int>(exchanges.buckets.size()); ++bucket)
     for (ExchangeKind kind : kExchangeKinds)
-      if (const Exchange exchange(schedule, bucket, kind); exchange.has_peers()) visit(exchange);
+      if (const Exchange exchange(exchanges, bucket, kind); exchange.has_peers()) visit(exchange);
 }
 
 /// Numbers of elements of a bucket that one process stores, updates and exchanges.
 struct BucketElements {
   int64_t read = 0;     ///< in segments whose values it stores
   int64_t held = 0;     ///< in segments that it holds
-  int64_t share = 0;    ///< that it averages
-  int64_t updated = 0;  ///< that its optimizer updates: the share, or without `shard` all held elements
+  int64_t shard = 0;    ///< that it averages
+  int64_t updated = 0;  ///< that its optimizer updates: the shard, or without `shard` all held elements
   std::array<Volume, kExchangeKinds.size()> exchanged = {};  ///< by ExchangeKind
   bool is_alone = false;  ///< every segment has one holder: no process exchanges gradients of this bucket
   /// Whether the sum of gradients, which is in process order, can begin with this process's: they are the
@@ -114,7 +114,7 @@ struct BucketElements {
 
   const Volume& of(ExchangeKind kind) const { return exchanged[static_cast<size_t>(kind)]; }
 };
-BucketElements elements_on(const Schedule& schedule, int bucket, int process);
+BucketElements elements_on(const ExchangePlan& exchanges, int bucket, int process);
 
 // Determines when the exchanges of a step begin and end (docs/design.md, "What overlaps"). The engine carries
 // out these events with tensors; the memory forecast simulates them with sizes.
@@ -154,10 +154,10 @@ class ExchangeOrder {
   void begin_backward(const std::vector<int>& parameters, bool last);
   /// Call this when the pass has added to the parameter's gradient. Throws std::logic_error if one of the
   /// parameter's buckets is already being reduced.
-  ExchangeEvents gradient_came(int parameter);
-  bool has_come(int parameter) const { return has_come_[static_cast<size_t>(parameter)] != 0; }
+  ExchangeEvents gradient_ready(int parameter);
+  bool is_ready(int parameter) const { return is_ready_[static_cast<size_t>(parameter)] != 0; }
   /// Whether the last pass before a reduction has begun and finish_reducing() has not been called since.
-  bool is_reducing() const { return is_last_ && !has_come_.empty(); }
+  bool is_reducing() const { return is_last_ && !is_ready_.empty(); }
   /// Call this when the last pass is over: reduces all remaining buckets, whether or not their gradients are
   /// ready. Throws std::logic_error if there was no pass.
   ExchangeEvents finish_reducing();
@@ -175,7 +175,7 @@ class ExchangeOrder {
 
   const BucketIndex* index_;
   bool is_last_ = false;        ///< whether this is the last backward pass before gradients are reduced
-  std::vector<char> has_come_;  ///< by parameter, in this pass; empty before the first pass
+  std::vector<char> is_ready_;  ///< by parameter, in this pass; empty before the first pass
   std::vector<int> missing_;    ///< by bucket: number of parameters whose gradient is not ready
   int next_reduced_ = -1;       ///< goes from the deepest bucket to 0
   std::deque<int> reducing_;    ///< buckets, oldest first

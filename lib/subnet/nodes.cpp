@@ -50,7 +50,7 @@ class NodeSearch {
     }
   }
 
-  void shake(int times, RandomBits& random) {
+  void perturb(int times, RandomBits& random) {
     for (int i = 0; i < times; ++i)
       exchange(first_ + random.below(processes_ - first_), first_ + random.below(processes_ - first_));
   }
@@ -126,9 +126,9 @@ std::vector<int> search_nodes(const std::vector<int64_t>& weights, int processes
   offer(best);
   offer(NodeSearch(weights, processes_per_node, filled_greedily(weights, processes, processes_per_node)));
   for (int64_t i = 0; i < std::min(kMostRestarts, kPairs / pairs); ++i) {
-    NodeSearch shaken = best;
-    shaken.shake(2 + random.below(4), random);
-    offer(std::move(shaken));
+    NodeSearch perturbed = best;
+    perturbed.perturb(2 + random.below(4), random);
+    offer(std::move(perturbed));
   }
   return best.node_of();
 }
@@ -153,26 +153,26 @@ void add_segment(Sent& sent, const Exchange& exchange, const Segment& segment, c
   const int64_t element_bytes = bytes_of(exchange.type()) * exchange.times_per_step();
   // Numbers of the segment's elements and peers on each node.
   std::vector<int64_t> elements(nodes.nodes(), 0), peers_in(nodes.nodes(), 0);
-  std::vector<int64_t> shares;
+  std::vector<int64_t> shards;
   for (size_t i = 0; i < segment.holders.size(); ++i) {
-    shares.push_back(segment.share_of_holder(static_cast<int>(i)));
-    elements[nodes.node_of[segment.holders[i]]] += shares.back();
+    shards.push_back(segment.shard_of_holder(static_cast<int>(i)));
+    elements[nodes.node_of[segment.holders[i]]] += shards.back();
   }
   peers.for_each([&](int peer) { ++peers_in[nodes.node_of[peer]]; });
   for (size_t i = 0; i < segment.holders.size(); ++i) {
     const int holder = segment.holders[i];
     const int node = nodes.node_of[holder];
-    sent.all[holder] += exchange.volume(segment, holder, shares[i]).sent * element_bytes;
+    sent.all[holder] += exchange.volume(segment, holder, shards[i]).sent * element_bytes;
     sent.between[holder] +=
         element_bytes * (exchange.is_reduction() ? segment.elements - elements[node]
-                                                 : shares[i] * (peers.size() - peers_in[node]));
+                                                 : shards[i] * (peers.size() - peers_in[node]));
   }
 }
 
-Sent sent_by_process(const Schedule& schedule, const NodeMap& nodes) {
+Sent sent_by_process(const ExchangePlan& exchanges, const NodeMap& nodes) {
   Sent sent{.all = std::vector<int64_t>(nodes.node_of.size(), 0),
             .between = std::vector<int64_t>(nodes.node_of.size(), 0)};
-  for_each_exchange(schedule, [&](const Exchange& exchange) {
+  for_each_exchange(exchanges, [&](const Exchange& exchange) {
     for (const Segment& segment : exchange.bucket().segments)
       add_segment(sent, exchange, segment, nodes);
   });
@@ -196,14 +196,14 @@ int NodeMap::process_of_rank(int rank) const {
   return processes_in(rank / processes_per_node).at(rank % processes_per_node);
 }
 
-std::vector<int64_t> traffic_of(const Schedule& schedule) {
-  const auto processes = static_cast<size_t>(schedule.placement.processes);
+std::vector<int64_t> traffic_of(const ExchangePlan& exchanges) {
+  const auto processes = static_cast<size_t>(exchanges.slot_map.processes);
   std::vector<int64_t> traffic(processes * processes, 0);
-  for_each_exchange(schedule, [&](const Exchange& exchange) {
+  for_each_exchange(exchanges, [&](const Exchange& exchange) {
     for (const Segment& segment : exchange.bucket().segments) {
       for (size_t i = 0; i < segment.holders.size(); ++i) {
         const int holder = segment.holders[i];
-        const int64_t bytes = segment.share_of_holder(static_cast<int>(i)) * bytes_of(exchange.type()) *
+        const int64_t bytes = segment.shard_of_holder(static_cast<int>(i)) * bytes_of(exchange.type()) *
                               exchange.times_per_step();
         exchange.peers(segment).for_each([&](int peer) {
           if (peer == holder) return;
@@ -215,8 +215,8 @@ std::vector<int64_t> traffic_of(const Schedule& schedule) {
   return traffic;
 }
 
-NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_t processes_per_node) {
-  const int processes = schedule.placement.processes;
+NodeMap place_on_nodes(const ExchangePlan& exchanges, NodePlacement placement, int64_t processes_per_node) {
+  const int processes = exchanges.slot_map.processes;
   if (processes_per_node < 1 || processes_per_node > processes)
     throw UsageError(fmt::format("{} processes per node: expected 1 to {}, the number of processes",
                                  processes_per_node, processes));
@@ -224,7 +224,7 @@ NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_
   NodeMap nodes{
       .placement = placement, .processes_per_node = per_node, .node_of = in_order(processes, per_node)};
   if (placement == NodePlacement::kInOrder || per_node == 1 || per_node == processes) return nodes;
-  const std::vector<int64_t> traffic = traffic_of(schedule);
+  const std::vector<int64_t> traffic = traffic_of(exchanges);
   std::vector<int64_t> weights(traffic.size());
   for (size_t i = 0; i < static_cast<size_t>(processes); ++i)
     for (size_t j = 0; j < static_cast<size_t>(processes); ++j)
@@ -234,12 +234,12 @@ NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_
   return nodes;
 }
 
-std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes) {
-  return sent_by_process(schedule, nodes).between;
+std::vector<int64_t> sent_between_nodes(const ExchangePlan& exchanges, const NodeMap& nodes) {
+  return sent_by_process(exchanges, nodes).between;
 }
 
-NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes) {
-  const Sent sent = sent_by_process(schedule, nodes);
+NodeTraffic node_traffic(const ExchangePlan& exchanges, const NodeMap& nodes) {
+  const Sent sent = sent_by_process(exchanges, nodes);
   NodeTraffic result;
   for (size_t process = 0; process < sent.all.size(); ++process) {
     const int64_t between = sent.between[process];
@@ -264,10 +264,10 @@ NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes) {
           .largest_between = between > 0 ? sent / fewest : 0};
 }
 
-int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes) {
+int units_in_one_node(const SubnetPlan& plan, const SlotMap& slot_map, const NodeMap& nodes) {
   int count = 0;
   for (const Unit& unit : plan.units) {
-    const MemberSet holders = placement.processes_of(unit.owners);
+    const MemberSet holders = slot_map.processes_of(unit.owners);
     const int node = nodes.node_of[holders.front()];
     if (std::all_of(holders.begin(), holders.end(), [&](int p) { return nodes.node_of[p] == node; })) ++count;
   }

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "subnet/schedule.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/subnetwork_spec.h"
 
 namespace sdp {
@@ -26,18 +26,19 @@ struct NodeMap {
 };
 
 /// Bytes per step that process i sends to process j, row-major [W, W]: gradients and new values.
-std::vector<int64_t> traffic_of(const Schedule& schedule);
+std::vector<int64_t> traffic_of(const ExchangePlan& exchanges);
 
-/// Places the schedule's processes on nodes of `processes_per_node` processes; the last node may have fewer.
+/// Places the exchange plan's processes on nodes of `processes_per_node` processes; the last node may have
+/// fewer.
 ///
 /// in_order places process i on node i / processes_per_node. pack minimizes the bytes that pass between
 /// nodes by a local search (Kernighan and Lin 1970, for several parts): starting from in_order and from a
 /// greedy filling of one node after another, pairs of processes are exchanged while this improves the result,
 /// and again after a few random exchanges. The result is never worse than in_order, and the same on every
-/// machine for the same schedule.
+/// machine for the same exchange plan.
 ///
 /// Throws UsageError unless 1 <= processes_per_node <= W.
-NodeMap place_on_nodes(const Schedule& schedule, NodePlacement placement, int64_t processes_per_node);
+NodeMap place_on_nodes(const ExchangePlan& exchanges, NodePlacement placement, int64_t processes_per_node);
 
 /// Bytes sent per step: by all processes, and by the process that sends the most of that kind.
 struct NodeTraffic {
@@ -54,11 +55,11 @@ struct NodeTraffic {
     field("largest_between_bytes_per_step", &NodeTraffic::largest_between);
   }
 };
-NodeTraffic node_traffic(const Schedule& schedule, const NodeMap& nodes);
+NodeTraffic node_traffic(const ExchangePlan& exchanges, const NodeMap& nodes);
 
 /// Bytes per step that each process sends to other nodes. The same as from traffic_of, but without its table
 /// of all pairs.
-std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap& nodes);
+std::vector<int64_t> sent_between_nodes(const ExchangePlan& exchanges, const NodeMap& nodes);
 
 /// Traffic of a ring all-reduce of `bytes` over all processes, ordered node by node: each process sends
 /// 2 (W - 1) / W of the bytes to the next, and only the last process of a node sends to another node
@@ -67,6 +68,6 @@ std::vector<int64_t> sent_between_nodes(const Schedule& schedule, const NodeMap&
 NodeTraffic ring_traffic(int64_t bytes, const NodeMap& nodes);
 
 /// Number of units whose owners' processes are all on one node, so that losing the node loses the unit.
-int units_in_one_node(const SubnetPlan& plan, const Placement& placement, const NodeMap& nodes);
+int units_in_one_node(const SubnetPlan& plan, const SlotMap& slot_map, const NodeMap& nodes);
 
 }  // namespace sdp

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "hash/hash.h"
 #include "spec/error.h"
+#include "spec/hash.h"
 #include "spec/json_fields.h"
 
 namespace sdp {

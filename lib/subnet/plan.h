@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "subnet/layout.h"
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 #include "subnet/subnetwork_spec.h"
 
 namespace sdp {
 
-/// The smallest piece that is assigned: hidden range [begin, end) of a branch.
+/// What is assigned: hidden range [begin, end) of a branch.
 struct Unit {
   int branch = 0;
   int64_t begin = 0;

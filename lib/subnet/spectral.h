@@ -11,7 +11,7 @@
 
 #include <vector>
 
-#include "subnet/placement.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 

@@ -50,14 +50,14 @@ std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector
   return scattered;
 }
 
-bool updates_in_place(const Schedule& schedule, int bucket_index, int process,
+bool updates_in_place(const ExchangePlan& exchanges, int bucket_index, int process,
                       const std::vector<char>& scattered) {
-  const Bucket& bucket = schedule.buckets[bucket_index];
-  if (has_master_values(bucket.type, schedule.options.precision)) return false;
+  const Bucket& bucket = exchanges.buckets[bucket_index];
+  if (has_master_values(bucket.type, exchanges.options.precision)) return false;
   return std::all_of(bucket.segments.begin(), bucket.segments.end(), [&](const Segment& segment) {
     return !segment.is_held_by(process) ||
-           std::none_of(segment.pieces.begin(), segment.pieces.end(),
-                        [&](const Piece& piece) { return scattered[piece.parameter] != 0; });
+           std::none_of(segment.slices.begin(), segment.slices.end(),
+                        [&](const Slice& slice) { return scattered[slice.parameter] != 0; });
   });
 }
 

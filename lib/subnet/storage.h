@@ -7,9 +7,9 @@
 #include <tuple>
 #include <vector>
 
-#include "subnet/placement.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/plan.h"
-#include "subnet/schedule.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
 
@@ -28,16 +28,17 @@ std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot
 /// The units of each tensor that is stored of a divided parameter of the branch.
 std::set<std::vector<int>> stored_units(const SubnetPlan& plan, int branch, const std::vector<Slot>& slots);
 
-/// Whether a unit's piece of the parameter is contiguous in a tensor that holds this many units of the
+/// Whether a unit's slice of the parameter is contiguous in a tensor that holds this many units of the
 /// parameter.
 bool is_contiguous(const ParameterLayout& parameter, size_t units);
 
-/// By parameter, whether these slots store a unit's piece of it twice, or not contiguously.
+/// By parameter, whether these slots store a unit's slice of it twice, or not contiguously.
 std::vector<char> scattered_parameters(const SubnetPlan& plan, const std::vector<Slot>& slots);
 
 /// Whether a process with these scattered parameters updates the bucket's values where the model reads them,
 /// and not in a copy. If their gradients have one summand (BucketElements), it applies them where autograd
 /// has left them.
-bool updates_in_place(const Schedule& schedule, int bucket, int process, const std::vector<char>& scattered);
+bool updates_in_place(const ExchangePlan& exchanges, int bucket, int process,
+                      const std::vector<char>& scattered);
 
 }  // namespace sdp

@@ -5,15 +5,15 @@
 #include <filesystem>
 #include <tuple>
 
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/restore.h"
-#include "checkpoint/resumed_run.h"
-#include "device/device.h"
-#include "experiment/spec/resume.h"
-#include "forecast/device_profile.h"
-#include "telemetry/metrics.h"
-#include "train/run_text.h"
-#include "train/train_step.h"
+#include "cost/device_profile.h"
+#include "engine/device.h"
+#include "engine/train_step.h"
+#include "experiment/resume.h"
+#include "run/checkpoint_reader.h"
+#include "run/metrics.h"
+#include "run/restore_checkpoint.h"
+#include "run/resumed_run.h"
+#include "run/run_text.h"
 
 namespace sdp {
 namespace {
@@ -41,16 +41,16 @@ std::optional<int64_t> step_to_resume_from(Resume resume, const CheckpointStore&
   if (resume == Resume::kNo) return std::nullopt;
   std::string found;
   if (comm.rank() == 0) {
-    Work work(run.console.line(), "verifying the checkpoint");
+    ProgressTask task(run.console.line(), "verifying the checkpoint");
     std::optional<int64_t> step;
     if (resume == Resume::kLatestGood) {
       step = store.latest_good_step(
           /*verify_hashes=*/true,
           [&](const std::string& what) { run.console.warn("skipped the checkpoint " + what); },
-          work.on_progress());
+          task.on_progress());
     } else {
       step = store.latest_step();
-      if (step) store.read(*step, /*verify_hashes=*/true, work.on_progress());
+      if (step) store.read(*step, /*verify_hashes=*/true, task.on_progress());
     }
     if (step) found = std::to_string(*step);
   }
@@ -73,7 +73,7 @@ void tell_position(const ExperimentSpec& saved, const ExperimentSpec& now, const
   const bool is_resized = saved.data.sequence_length() != now.data.sequence_length();
   if (!is_resized && samples_per_step(saved) == samples_per_step(now)) return;
   const int64_t samples = steps.samples_after(steps.origin.step);
-  console.tell(fmt::format(
+  console.info(fmt::format(
       "a step has {} samples (was {}): the run goes on with the next unread one, after {} samples or {:.4g} "
       "epochs{}",
       samples_per_step(now), samples_per_step(saved), samples, steps.epochs_after(steps.origin.step),
@@ -89,7 +89,7 @@ void tell_resumed(const PreparedRun& run, const Experiment& saved, const RunStep
   RunConsole& console = run.console;
   const int processes = run.comm.size(), threads = run.shared.threads(run.comm.rank());
   if (manifest.step < steps.length.total_steps)
-    console.tell(fmt::format("resuming at step {} of {}", manifest.step, steps.length.total_steps));
+    console.info(fmt::format("resuming at step {} of {}", manifest.step, steps.length.total_steps));
   if (manifest.step == 0) return;
   tell_position(saved.spec, run.experiment.spec, steps, console);
   const auto rate = [&](const ExperimentSpec& spec, const RunLength& length) {
@@ -97,11 +97,11 @@ void tell_resumed(const PreparedRun& run, const Experiment& saved, const RunStep
   };
   const std::string was = rate(saved.spec, saved_steps.length), is = rate(run.experiment.spec, steps.length);
   if (manifest.step < steps.length.total_steps && was != is)
-    console.tell(fmt::format("the learning rate goes on with {}; as the run was before, with {}", is, was));
+    console.info(fmt::format("the learning rate goes on with {}; as the run was before, with {}", is, was));
   if (!is_divided_as(saved, run.experiment)) {
     const SubnetPlan& plan = run.experiment.plan;
     const bool has_statistics = !plan.layout.buffers.empty();
-    return console.tell(fmt::format(
+    return console.info(fmt::format(
         "the network is divided anew, among {} workers of coverage {}/{}, {} replicas: values and optimizer "
         "state are carried over{}",
         plan.workers, plan.owners_per_unit, plan.workers, run.experiment.spec.subnetwork.replicas,
@@ -230,15 +230,15 @@ TrainingBatches batches_of(const PreparedRun& run) {
   return batches;
 }
 
-void tell_start(const PreparedRun& run) {
+void log_start(const PreparedRun& run) {
   RunConsole& console = run.console;
-  console.tell(describe_length(run.experiment, run.steps));
+  console.info(describe_length(run.experiment, run.steps));
   for (const Dataset* data : {run.data.train.get(), run.data.test.get()})
     if (const std::string note = data->note(); !note.empty()) console.warn(note);
   if (const auto warning = slow_precision_warning(run.experiment.spec.train.precision, run.comm.device()))
     console.warn(*warning);
   if (run.train_source->is_resident())
-    console.tell("images are kept and augmented on the device (data.location)");
+    console.info("images are kept and augmented on the device (data.location)");
   const auto& [total_steps, warmup_steps, shift] = run.steps.length;
   if (warmup_steps >= static_cast<double>(total_steps) + shift)
     console.warn(fmt::format(
@@ -252,17 +252,17 @@ PreparedRun prepare_run(const Experiment& experiment, Communicator& comm, const 
                         RunConsole& console, Resume resume) {
   const ExperimentSpec& spec = experiment.spec;
   const auto source_of = [&](const Dataset& data) {
-    return std::make_unique<FeedSource>(data, spec.data, spec.train.precision, comm.device());
+    return std::make_unique<DeviceDataset>(data, spec.data, spec.train.precision, comm.device());
   };
   PreparedRun run{experiment, comm, shared, console};
   run.data = open_run_data(spec, comm, console.line());
   run.train_source = source_of(*run.data.train);
   run.test_source = source_of(*run.data.test);
   run.peak_flops_per_s = peak_flops_per_s(spec, comm);
-  run.engine = std::make_unique<Engine>(experiment.plan, experiment.schedule, spec.optimizer, comm);
+  run.engine = std::make_unique<Engine>(experiment.plan, experiment.exchanges, spec.optimizer, comm);
   start(run, resume);
-  if (run.has_steps()) run.feed = run.train_source->training(batches_of(run));
-  if (comm.rank() == 0) tell_start(run);
+  if (run.has_steps()) run.loader = run.train_source->training(batches_of(run));
+  if (comm.rank() == 0) log_start(run);
   return run;
 }
 

@@ -4,15 +4,15 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/files/resume.h"
-#include "checkpoint/save.h"
+#include "data/device_loader.h"
 #include "engine/engine.h"
-#include "feed/feed.h"
-#include "plan/run_steps.h"
-#include "telemetry/records.h"
-#include "train/run_data.h"
-#include "train/run_output.h"
-#include "train/shared_run_folder.h"
+#include "experiment/run_steps.h"
+#include "run/records.h"
+#include "run/resume.h"
+#include "run/run_data.h"
+#include "run/run_output.h"
+#include "run/save_checkpoint.h"
+#include "run/shared_run_folder.h"
 
 namespace sdp {
 
@@ -23,8 +23,8 @@ struct PreparedRun {
   const SharedRunFolder& shared;
   RunConsole& console;
   RunData data = {};
-  std::unique_ptr<FeedSource> train_source = {};
-  std::unique_ptr<FeedSource> test_source = {};
+  std::unique_ptr<DeviceDataset> train_source = {};
+  std::unique_ptr<DeviceDataset> test_source = {};
   std::optional<double> peak_flops_per_s = {};  ///< of all processes' devices, where it is known
   std::unique_ptr<Engine> engine = {};          ///< with the values of `step`
   RunSteps steps = {};
@@ -32,7 +32,7 @@ struct PreparedRun {
   bool is_resumed = false;       ///< from a checkpoint
   bool owes_evaluation = false;  ///< `step` was not evaluated: the run was stopped during its evaluation
   int64_t skipped_steps = 0;
-  std::unique_ptr<Feed> feed = {};  ///< null if there are no steps left
+  std::unique_ptr<DeviceLoader> loader = {};  ///< null if there are no steps left
   // Rank 0 only, and only if there is work to do.
   RunDescription description = {};
   StartRecord record = {};

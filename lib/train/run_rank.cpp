@@ -5,19 +5,21 @@
 
 #include <cstdio>
 
-#include "checkpoint/files/store.h"
-#include "checkpoint/resumed_run.h"
 #include "comm/cores.h"
-#include "device/device.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/print.h"
-#include "forecast/peak.h"
+#include "cost/accounting.h"
+#include "cost/make_experiment.h"
+#include "cost/peak.h"
+#include "engine/device.h"
+#include "experiment/print.h"
 #include "process/identity.h"
+#include "run/checkpoint_store.h"
+#include "run/log.h"
+#include "run/resumed_run.h"
+#include "run/run_text.h"
+#include "run/shared_run_folder.h"
 #include "spec/error.h"
+#include "spec/units.h"
 #include "subnet/plan.h"
-#include "text/units.h"
-#include "train/run_text.h"
-#include "train/shared_run_folder.h"
 #include "train/trainer.h"
 
 namespace sdp {
@@ -28,9 +30,13 @@ void tell_plan(const Logger& log, const Experiment& experiment, const Ranks& ran
   log.info(describe_start(experiment, device_name(device)));
   log.info(fmt::format("ranks from {}; run folder {}",
                        ranks.source.empty() ? "a single process" : ranks.source, folder.dir.string()));
-  log.info(fmt::format("tensors of a process are planned to reach {} in training; {} has {}",
-                       format_bytes(planned_bytes), device_name(device),
-                       format_bytes(device_memory_bytes(device))));
+  const Cost cost = cost_of(experiment, ranks.rank);
+  const int64_t evaluation =
+      cost.parameter_bytes + cost.optimizer_bytes + evaluation_bytes(experiment, device.is_cuda(), 0);
+  log.info(
+      fmt::format("tensors of a process are planned to reach {} in training, {} in evaluation; {} has {}",
+                  format_bytes(planned_bytes), format_bytes(evaluation), device_name(device),
+                  format_bytes(device_memory_bytes(device))));
 }
 
 /// Distinguishes a job from others that may use the same host and port. The spec is compared later, with a

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/files/resume.h"
 #include "comm/ranks.h"
-#include "experiment/spec/experiment_spec.h"
+#include "experiment/experiment_spec.h"
 #include "process/signals.h"
-#include "telemetry/run_folder.h"
+#include "run/resume.h"
+#include "run/run_folder.h"
 
 namespace sdp {
 

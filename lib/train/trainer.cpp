@@ -8,20 +8,20 @@
 #include <map>
 #include <utility>
 
-#include "checkpoint/files/store.h"
-#include "checkpoint/save.h"
-#include "device/device.h"
 #include "engine/checks.h"
+#include "engine/device.h"
 #include "engine/full_model.h"
+#include "engine/train_step.h"
+#include "eval/best.h"
 #include "eval/evaluation.h"
-#include "telemetry/run_metrics.h"
-#include "telemetry/run_summary.h"
-#include "telemetry/stopwatch.h"
-#include "train/best.h"
-#include "train/interval.h"
+#include "process/stopwatch.h"
+#include "run/checkpoint_store.h"
+#include "run/logging_interval.h"
+#include "run/run_metrics.h"
+#include "run/run_summary.h"
+#include "run/run_text.h"
+#include "run/save_checkpoint.h"
 #include "train/prepare_run.h"
-#include "train/run_text.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {
@@ -70,11 +70,11 @@ class Trainer {
   RunConsole& console_ = run_.console;
   Engine& engine_ = *run_.engine;
   const RunSteps& steps_ = run_.steps;
-  /// Of evaluations (train/best.h).
+  /// Of evaluations (eval/best.h).
   const std::string measure_ = measure_of(experiment_.spec, run_.data.test_identity);
   Stopwatch since_save_;  ///< or since the run began; rank 0's decides
   TrainStep train_step_{experiment_, engine_, comm_, steps_.origin};
-  Interval interval_{experiment_, steps_, engine_, train_step_, run_.feed.get()};
+  LoggingInterval interval_{experiment_, steps_, engine_, train_step_, run_.feed.get()};
   StepProfiler profiler_;
   StepWatch step_watch_;                 ///< shown by rank 0
   std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, if there is work to do
@@ -105,7 +105,7 @@ void Trainer::begin_metrics() {
   if (experiment_.spec.checkpoint.keep_best != KeepBest::kNone)
     best_ = best_evaluations(folder_.dir, /*with_checkpoint=*/true);
   if (!best_.empty() && !best_.contains(measure_))
-    console_.tell(
+    console_.info(
         "evaluations now measure something else: the best is sought anew, and the one before stays");
   metrics_->append(run_.record);
 }
@@ -114,14 +114,14 @@ ExitCode Trainer::run() try {
   const int64_t total = steps_.length.total_steps;
   if (!run_.has_work()) {
     if (comm_.rank() == 0)
-      console_.tell(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}",
+      console_.info(fmt::format("nothing to do: the checkpoint is at step {}, the run ends at step {}",
                                 run_.step, total));
     if (run_.step == total) summarize();  // an earlier part of the run may have been killed before this
     return ExitCode::kOk;
   }
   if (experiment_.spec.checkpoint.at_start && run_.step == 0 && saved_step_ != 0) save(0);
   if (run_.owes_evaluation && !evaluate(run_.step)) return stop(run_.step);
-  interval_.begin();
+  logging_interval_.begin();
   set_notices();
   const Stopwatch first_step;
   if (comm_.rank() == 0) console_.begin_progress(run_.step);
@@ -145,7 +145,7 @@ ExitCode Trainer::run() try {
     else if (decision.evaluates)
       check_state_is_finite(experiment_, engine_, comm_);
     const bool was_left = decision.evaluates && !evaluate(done);
-    interval_.leave_out(std::chrono::steady_clock::now() - pause_began);
+    logging_interval_.leave_out(std::chrono::steady_clock::now() - pause_began);
     if (was_left) return stop(done);
   }
   summarize();
@@ -158,10 +158,10 @@ void Trainer::train_step(int64_t step, bool is_logged) {
   std::vector<int64_t> samples;
   const auto next_batch = [&] {
     const PhaseScope phase(comm_, "reading data");
-    TensorBatch batch = run_.feed->next();
+    TensorBatch batch = run_.loader->next();
     for (const std::string& message : batch.skipped)
       console_.report_skipped(message);
-    interval_.add_skipped_samples(static_cast<int64_t>(batch.skipped.size()));
+    logging_interval_.add_skipped_samples(static_cast<int64_t>(batch.skipped.size()));
     samples.insert(samples.end(), batch.samples.begin(), batch.samples.end());
     return batch;
   };
@@ -171,7 +171,7 @@ void Trainer::train_step(int64_t step, bool is_logged) {
   if (trace_) trace_->append(step, result.losses, samples);
   if (result.nonfinite) return handle_nonfinite(step, *result.nonfinite, /*is_skipped=*/true);
   consecutive_skips_ = 0;
-  interval_.add(step, result);
+  logging_interval_.add(step, result);
 }
 
 /// An interval of the metrics may be long: the first step tells how long the run will take.
@@ -196,7 +196,7 @@ void Trainer::handle_nonfinite(int64_t step, const NonfiniteStep& found, bool is
                 fmt::format("{}. {} train.on_nonfinite: skip leaves out such steps and continues.",
                             text_of(record), kNonfiniteRemedies));
   if (metrics_) console_.warn(text_of(record) + "; the step is skipped");
-  interval_.add_skipped_step();
+  logging_interval_.add_skipped_step();
   ++skipped_steps_;
   const int64_t most = experiment_.spec.train.max_consecutive_skips;
   if (++consecutive_skips_ > most)
@@ -220,7 +220,7 @@ bool Trainer::log_interval(int64_t done) {
   // Data sent by the interval's steps counts toward the interval.
   engine_.await_all_values();
   const bool save_is_due = is_due_by_time(experiment_.spec.checkpoint, since_save_.seconds());
-  Interval::Summary summary = interval_.summarize(comm_, done, save_is_due);
+  LoggingInterval::Summary summary = logging_interval_.summarize(comm_, done, save_is_due);
   if (summary.first_nonfinite_step >= 0)
     handle_nonfinite(summary.first_nonfinite_step, summary.nonfinite, /*is_skipped=*/false);
   if (metrics_) {
@@ -232,27 +232,27 @@ bool Trainer::log_interval(int64_t done) {
     const auto warning =
         slow_data_warning(record.step_ms, record.processes.data_wait_ms, experiment_.spec.data);
     // The first interval waits for the first batch.
-    if (warning && done - run_.step > interval_.steps() && !std::exchange(warned_of_slow_data_, true))
+    if (warning && done - run_.step > logging_interval_.steps() && !std::exchange(warned_of_slow_data_, true))
       console_.warn(*warning);
   }
-  interval_.begin();
+  logging_interval_.begin();
   return summary.save_is_due;
 }
 
 bool Trainer::evaluate(int64_t done) try {
   const PhaseScope phase(comm_, "evaluation");
-  interval_.pause_memory();
+  logging_interval_.pause_memory();
   const bool final = done == steps_.length.total_steps;
   if (final) console_.finish_progress();
   engine_.await_all_values();
   const auto on_skipped = [this](const std::string& message) { console_.report_skipped(message); };
   const std::filesystem::path checkpoint =
       saved_step_ == done ? CheckpointStore(folder_.dir).folder(done) : std::filesystem::path();
-  LiveFullModel full_model(experiment_.plan, experiment_.schedule, engine_, comm_);
+  LiveFullModel full_model(experiment_.plan, experiment_.exchanges, engine_, comm_);
   EvaluatedModels models{.full = full_model};
   if (engine_.has_average())
     models.make_average = [this] {
-      return std::make_unique<LiveFullModel>(experiment_.plan, experiment_.schedule, engine_, comm_,
+      return std::make_unique<LiveFullModel>(experiment_.plan, experiment_.exchanges, engine_, comm_,
                                              ModelValues::kAverage);
     };
   if (final) add_subnetworks(models);
@@ -263,14 +263,14 @@ bool Trainer::evaluate(int64_t done) try {
   record.measure = measure_;
   if (metrics_) {
     append(record);
-    console_.tell(describe(record));
+    console_.info(describe(record));
   }
   if (is_best(record) && saved_step_ != done) save(done);
-  for (const std::string& bytes : comm_.all_gather_strings(std::to_string(interval_.resume_memory())))
+  for (const std::string& bytes : comm_.all_gather_strings(std::to_string(logging_interval_.resume_memory())))
     most_eval_bytes_ = std::max<int64_t>(most_eval_bytes_, std::stoll(bytes));
   return true;
 } catch (const EvaluationStopped&) {
-  interval_.resume_memory();
+  logging_interval_.resume_memory();
   return false;
 }
 
@@ -309,7 +309,7 @@ void Trainer::save(int64_t done) {
   run_.shared.check_lock();
   const PhaseScope phase(comm_, "saving a checkpoint");
   const Stopwatch stopwatch;
-  Work work(console_.line(), "saving a checkpoint");
+  ProgressTask task(console_.line(), "saving a checkpoint");
   std::set<int64_t> best_steps;
   for (const auto& [measure, best] : best_)
     best_steps.insert(best.step);
@@ -322,7 +322,7 @@ void Trainer::save(int64_t done) {
                        .training_data = run_.data.train_identity,
                        .test_data = run_.data.test_identity,
                        .threads = threads()},
-                      best_steps, run_.description, work.on_progress());
+                      best_steps, run_.description, task.on_progress());
   saved_step_ = done;
   set_notices();
   if (metrics_) append(CheckpointRecord{.step = done, .save_s = stopwatch.seconds(), .bytes = saved.bytes});
@@ -332,7 +332,7 @@ void Trainer::save(int64_t done) {
 }
 
 void Trainer::set_notices() {
-  comm_.set_last_words(text_of_last_checkpoint(saved_step_));
+  comm_.set_failure_hint(text_of_last_checkpoint(saved_step_));
   comm_.set_stop_notice(
       fmt::format("stopping after this step; a second signal stops at once and loses the steps since step {}",
                   saved_step_.value_or(0)));
@@ -340,11 +340,11 @@ void Trainer::set_notices() {
 
 /// All processes have done the same number of steps.
 ExitCode Trainer::stop(int64_t done) {
-  if (interval_.steps() > 0) log_interval(done);
+  if (logging_interval_.steps() > 0) log_interval(done);
   if (saved_step_ != done) save(done);
   console_.finish_progress();
   if (comm_.rank() == 0)
-    console_.tell(fmt::format("stopped after step {}; --resume continues from there", done));
+    console_.info(fmt::format("stopped after step {}; --resume continues from there", done));
   return ExitCode::kPreempted;
 }
 
@@ -371,7 +371,7 @@ void Trainer::summarize() {
        .times = times});
   if (!last) return;
   const EvalRecord best = best_evaluations(folder_.dir, false).at(last->measure.value_or(""));
-  console_.tell(describe_end(*last, best, times, most_tensor_bytes_, most_eval_bytes_));
+  console_.info(describe_end(*last, best, times, most_tensor_bytes_, most_eval_bytes_));
 }
 
 }  // namespace

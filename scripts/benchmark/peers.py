@@ -13,7 +13,7 @@ from gpuhour.jobs import GRACE_S, Context, OutOfTime, last_line
 from gpuhour.runs import free_port
 
 INTERVAL = 10  # steps of which a time is taken, as sdp-train's lines
-# Ours makes malloc keep freed memory, with huge pages, for later steps (lib/memory/allocations.cpp); these settings do the same
+# Ours makes malloc keep freed memory, with huge pages, for later steps (lib/process/allocations.cpp); these settings do the same
 # for a peer.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",

@@ -71,10 +71,16 @@ def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode,
     lines = [line for line in harness.json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
     _, before, after, last = (line["peak_tensor_memory_bytes"] for line in lines)
     assert after == pytest.approx(before, rel=0.02) and last == pytest.approx(before, rel=0.02)
-    end = [line for line in (run / "log.txt").read_text().splitlines() if "finished after step 8" in line][-1]
-    unit = {"KiB": 2**10, "MiB": 2**20}
-    training, evaluation = (float(number) * unit[name] for number, name in re.findall(r"([\d.]+) (KiB|MiB)", end))
+
+    def in_training_and_evaluation(said):
+        line = [line for line in (run / "log.txt").read_text().splitlines() if said in line][-1]
+        unit = {"KiB": 2**10, "MiB": 2**20}
+        return [float(number) * unit[name] for number, name in re.findall(r"([\d.]+) (KiB|MiB) in", line)]
+
+    training, evaluation = in_training_and_evaluation("finished after step 8")
     assert training == pytest.approx(before, rel=0.02) and evaluation > 1.2 * training
+    _, planned = in_training_and_evaluation("planned to reach")
+    assert planned == pytest.approx(evaluation, rel=0.05)
 
 
 def test_profile(tmp_path, data):

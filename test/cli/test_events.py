@@ -26,7 +26,7 @@ def event_files(run_dir):
 
 def expected_scalars(run_dir):
     """tag -> [(step, value)] by metrics.jsonl, in single precision. Which of them are shown is declared with each
-    (lib/telemetry/records.h)."""
+    (lib/run/records.h)."""
     expected = {}
     for line in harness.json_lines(run_dir / "metrics.jsonl"):
         means = {key: np.mean(line["times"][key]) for key in TIME_KEYS} if line["kind"] == "train" else {}

@@ -1,5 +1,5 @@
 """Bad input is refused before anything starts, with exit code 2 (spec) or 3 (data); its messages, of which these are the few of
-the whole program, name the place, what was found and what to do. Others: test/spec, test/data, test/fuzz."""
+the whole program, name the place, what was found and what to do. Others: test/experiment, test/data, test/fuzz."""
 
 import json
 import re

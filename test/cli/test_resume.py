@@ -187,7 +187,7 @@ def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_pat
 
 
 def test_resume_of_another_experiment_is_refused_and_loses_nothing(tmp_path, data, ten_steps):
-    """Which keys: test/spec/resume_test.cpp."""
+    """Which keys: test/experiment/resume_test.cpp."""
     assert "model.width (was 4, now 8)" in resume_copy(tmp_path, data, ten_steps, 2, 2, model={"width": 8}).stderr
     for name in ("spec.yaml", "plan.json", "metrics.jsonl"):
         assert (tmp_path / "runs" / "run" / name).read_bytes() == (ten_steps / name).read_bytes()

@@ -15,9 +15,9 @@
 
 #include "catch.h"
 #include "comm/rendezvous.h"
-#include "hash/hash.h"
 #include "helper_process.h"
 #include "spec/error.h"
+#include "spec/hash.h"
 
 namespace sdp {
 namespace {

@@ -94,8 +94,8 @@ std::vector<int64_t> points_passed(const std::vector<std::unique_ptr<PeerWatch>>
 
 TEST_CASE("who is to blame, given how the others have left") {
   using D = Departure;
-  const auto who = [](const std::vector<D>& departures) { return describe_loss(departures).who; };
-  const auto why = [](const std::vector<D>& departures) { return describe_loss(departures).why; };
+  const auto who = [](const std::vector<D>& departures) { return describe_process_loss(departures).who; };
+  const auto why = [](const std::vector<D>& departures) { return describe_process_loss(departures).why; };
   CHECK(who({D::kNone, D::kSilent, D::kNone}) == "rank 1");
   CHECK(who({D::kPeerLost, D::kSilent, D::kPeerLost}) == "rank 1");
   CHECK(who({D::kSilent, D::kNone, D::kError}) == "ranks 0 and 2");
@@ -108,9 +108,9 @@ TEST_CASE("who is to blame, given how the others have left") {
 }
 
 TEST_CASE("who delays a collective, given where the others are") {
-  using Where = std::optional<Whereabouts>;
-  const Where here = Whereabouts{7, "all-to-all"}, ahead = Whereabouts{8, "all-to-all"};
-  const Where late = Whereabouts{6, "saving a checkpoint"};
+  using Where = std::optional<ProcessStatus>;
+  const Where here = ProcessStatus{7, "all-to-all"}, ahead = ProcessStatus{8, "all-to-all"};
+  const Where late = ProcessStatus{6, "saving a checkpoint"};
   CHECK(describe_delay({here, std::nullopt, here}, 0).who == "rank 1");
   CHECK_THAT(describe_delay({here, std::nullopt, here}, 0).why, Contains("Rank 1 does not answer"));
   CHECK(describe_delay({std::nullopt, ahead, here, std::nullopt}, 2).who == "ranks 0 and 3");
@@ -174,16 +174,16 @@ TEST_CASE("a rank that hangs is named when it is asked where it is and when it s
   std::promise<std::vector<int>> unanswered;
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
     options.answer_timeout = seconds(1);
-    options.events.whereabouts = [rank, until] {
+    options.events.status = [rank, until] {
       if (rank == 2) until.wait();  // as if it were stopped
-      return Whereabouts{10 + rank, "a phase whose name is longer than what fits into a message"};
+      return ProcessStatus{10 + rank, "a phase whose name is longer than what fits into a message"};
     };
     if (rank == 0) {
       options.stop_descriptor = request.descriptor.number();
       options.events.unanswered = [&](const std::vector<int>& ranks) { unanswered.set_value(ranks); };
     }
   });
-  const auto where = world[0]->ask_where(seconds(1));
+  const auto where = world[0]->ask_status(seconds(1));
   REQUIRE(where[0]);
   REQUIRE(where[1]);
   CHECK_FALSE(where[2]);

@@ -12,7 +12,7 @@ void exchange(std::deque<StopAgreement>& world) {
   for (size_t from = 0; from < world.size(); ++from)
     if (const auto passed = world[from].ask())
       for (size_t to = 0; to < world.size(); ++to)
-        if (to != from) world[to].hear(static_cast<int>(from), *passed);
+        if (to != from) world[to].receive(static_cast<int>(from), *passed);
 }
 
 void pass(StopAgreement& agreement, int64_t points) {
@@ -52,17 +52,17 @@ TEST_CASE("a rank that has reported its points passes no further one before it h
   const bool within = GENERATE(false, true);
   auto stops = std::async(std::launch::async,
                           [&] { return within ? agreement.stops_within() : agreement.stops_here(); });
-  agreement.hear(2, 1);
+  agreement.receive(2, 1);
   CHECK(agreement.missing() == std::vector<int>{1});
   CHECK(stops.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
   SECTION("and continues if another rank is ahead") {
-    agreement.hear(1, 3);
+    agreement.receive(1, 3);
     CHECK_FALSE(stops.get());
     pass(agreement, within ? 2 : 1);
     CHECK(agreement.stops_here());
   }
   SECTION("and stops if none is") {
-    agreement.hear(1, 1);
+    agreement.receive(1, 1);
     CHECK(stops.get());
   }
   SECTION("and continues, to fail, if another rank is lost") {
@@ -76,7 +76,7 @@ TEST_CASE("a process that has not begun training is distinguished from one in it
   pass(agreement, 1);
   CHECK(agreement.ask() == 1);
   CHECK_FALSE(agreement.is_before_training());
-  agreement.hear(0, StopAgreement::kNotBegun);
+  agreement.receive(0, StopAgreement::kNotBegun);
   CHECK(agreement.is_before_training());
 }
 

@@ -24,12 +24,12 @@
 #include <string>
 #include <vector>
 
-#include "data/formats/crops.h"
-#include "data/formats/image.h"
-#include "data/pipeline/loader.h"
-#include "data/sets/image_array.h"
-#include "data/sets/imagenet.h"
-#include "data/sets/tokens.h"
+#include "data/crops.h"
+#include "data/image_array.h"
+#include "data/imagenet.h"
+#include "data/loader.h"
+#include "data/tokens.h"
+#include "formats/image.h"
 #include "io/file.h"
 #include "spec/error.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "data/formats/jpeg.h"
+#include "formats/jpeg.h"
 #include "temp_folder.h"
 
 namespace sdp::testing {
@@ -58,7 +58,7 @@ inline std::span<const uint8_t> bytes_of(const std::string& text) {
 /// A JPEG whose pixels all have `color`.
 std::string flat_jpeg(int width, int height, const std::vector<uint8_t>& color);
 
-/// A safetensors file (checkpoint/files/safetensors.h) of these bytes.
+/// A safetensors file (io/safetensors.h) of these bytes.
 std::string safetensors_bytes(const std::string& header, const std::string& data);
 
 /// Images of a set that is held in memory. `pixels`: [N, H, W, C].
@@ -67,7 +67,7 @@ struct ArrayContent {
   std::string labels;
 };
 
-/// Their file (data/sets/image_array.h).
+/// Their file (data/image_array.h).
 std::string array_file(const HeldImages& set, const ArrayContent& content);
 
 /// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header.

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "data/pipeline/augment.h"
+#include "data/augment.h"
 #include "fixtures.h"
 
 using namespace sdp;

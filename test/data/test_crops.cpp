@@ -1,10 +1,10 @@
 #include <cmath>
 
 #include "catch.h"
-#include "data/formats/crops.h"
-#include "data/formats/jpeg.h"
+#include "data/crops.h"
 #include "data/random.h"
 #include "fixtures.h"
+#include "formats/jpeg.h"
 
 using namespace sdp;
 using namespace sdp::testing;

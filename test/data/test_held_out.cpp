@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "catch.h"
-#include "data/sets/image_array.h"
-#include "data/sets/tokens.h"
+#include "data/image_array.h"
+#include "data/tokens.h"
 #include "fixtures.h"
 
 namespace sdp::testing {

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/sets/image_array.h"
+#include "data/image_array.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

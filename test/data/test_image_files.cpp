@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/sets/image_files.h"
+#include "data/image_files.h"
 #include "fixtures.h"
 #include "fuzz/tar_repair.h"
 #include "other_user.h"

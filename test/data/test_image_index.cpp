@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "data/sets/image_index.h"
+#include "data/image_index.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

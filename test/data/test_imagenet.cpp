@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "data/sets/imagenet.h"
+#include "data/imagenet.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

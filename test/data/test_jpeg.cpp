@@ -1,7 +1,7 @@
 #include "catch.h"
-#include "data/formats/jpeg.h"
 #include "data/random.h"
 #include "fixtures.h"
+#include "formats/jpeg.h"
 #include "spec/error.h"
 
 using namespace sdp;

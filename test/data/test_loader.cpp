@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "catch.h"
-#include "data/pipeline/augment.h"
-#include "data/pipeline/loader.h"
+#include "data/augment.h"
+#include "data/loader.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "catch.h"
-#include "data/pipeline/augment.h"
+#include "data/augment.h"
 #include "data/random.h"
 
 using namespace sdp;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "data/pipeline/sampler.h"
+#include "data/sampler.h"
 
 using namespace sdp;
 

@@ -1,7 +1,7 @@
 #include <array>
 
 #include "catch.h"
-#include "data/sets/split_files.h"
+#include "data/split_files.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

@@ -1,7 +1,7 @@
 #include "catch.h"
-#include "data/formats/image.h"
-#include "data/formats/tar_shard.h"
 #include "fixtures.h"
+#include "formats/image.h"
+#include "formats/tar_shard.h"
 #include "fuzz/tar_repair.h"
 #include "spec/error.h"
 

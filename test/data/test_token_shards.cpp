@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "catch.h"
-#include "data/sets/tokens.h"
+#include "data/tokens.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

@@ -1,8 +1,8 @@
 #include <numeric>
 
 #include "catch.h"
-#include "data/pipeline/loader.h"
-#include "data/sets/tokens.h"
+#include "data/loader.h"
+#include "data/tokens.h"
 #include "fixtures.h"
 #include "spec/error.h"
 

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "data/pipeline/loader.h"
-#include "data/sets/tokens.h"
+#include "data/loader.h"
+#include "data/tokens.h"
 
 namespace {
 

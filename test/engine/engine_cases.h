@@ -11,13 +11,13 @@
 #include <string>
 #include <string_view>
 
-#include "capture/layouts.h"
 #include "comm/thread_ranks.h"
+#include "cost/accounting.h"
+#include "cost/layouts.h"
+#include "cost/make_experiment.h"
 #include "engine/engine.h"
-#include "experiment/make_experiment.h"
-#include "forecast/accounting.h"
-#include "memory/freed_memory.h"
 #include "model/make_model.h"
+#include "process/freed_memory.h"
 #include "test_device.h"
 
 namespace sdp {
@@ -63,20 +63,20 @@ inline ExperimentSpec spec_of(const Case& c) {
   return spec;
 }
 
-/// An experiment with its plan and schedule.
+/// An experiment with its plan and exchange plan.
 struct Planned {
   explicit Planned(ExperimentSpec the_spec, int64_t the_processes, uint64_t seed = 0)
       : spec(std::move(the_spec)),
         plan(make_plan(layout_of(spec.model, spec.data.sequence_length()), spec.subnetwork, seed)),
         processes(static_cast<int>(the_processes)),
-        schedule(make_schedule(
-            plan, make_placement(spec.subnetwork.workers, spec.subnetwork.replicas, the_processes),
-            schedule_options(spec, plan.layout))) {}
+        exchanges(make_exchange_plan(
+            plan, make_slot_map(spec.subnetwork.workers, spec.subnetwork.replicas, the_processes),
+            exchange_options(spec, plan.layout))) {}
 
   ExperimentSpec spec;
   SubnetPlan plan;
   int processes;
-  Schedule schedule;
+  ExchangePlan exchanges;
 };
 
 /// SGD of which a step is lr times the gradient.

@@ -10,7 +10,7 @@
 namespace sdp {
 namespace {
 
-/// Flips one bit of an element of a piece.
+/// Flips one bit of an element of a slice.
 void flip(const at::Tensor& copy, int64_t element, int bit) {
   const at::NoGradGuard no_grad;
   const bool is_wide = copy.element_size() == 4;
@@ -20,10 +20,10 @@ void flip(const at::Tensor& copy, int64_t element, int bit) {
   copy.copy_(before.view(copy.sizes()));
 }
 
-/// The same piece of a parameter on every rank that has it, drawn by all ranks alike.
-std::pair<int, int> shared_piece(const ParameterStore& store, Communicator& comm, std::mt19937& random) {
+/// The same slice of a parameter on every rank that has it, drawn by all ranks alike.
+std::pair<int, int> shared_slice(const ParameterStore& store, Communicator& comm, std::mt19937& random) {
   std::string own;
-  for (const auto& [place, copies] : store.pieces())
+  for (const auto& [place, copies] : store.slices())
     own += std::to_string(place.first) + " " + std::to_string(place.second) + "\n";
   std::map<std::pair<int, int>, int> holders;
   for (const std::string& text : comm.all_gather_strings(own)) {
@@ -34,7 +34,7 @@ std::pair<int, int> shared_piece(const ParameterStore& store, Communicator& comm
   std::vector<std::pair<int, int>> shared;
   for (const auto& [place, count] : holders)
     if (count > 1) shared.push_back(place);
-  expect(!shared.empty(), "no piece is on two ranks");
+  expect(!shared.empty(), "no slice is on two ranks");
   return shared[random() % shared.size()];
 }
 
@@ -44,7 +44,7 @@ void check_flips(const Case& c) {
   run_thread_ranks(
       experiment.processes,
       [&](Communicator& comm) {
-        Engine engine(plan, experiment.schedule, experiment.spec.optimizer, comm);
+        Engine engine(plan, experiment.exchanges, experiment.spec.optimizer, comm);
         engine.initialize(3);
         for (int step = 0; step < 2; ++step) {
           backward(engine, experiment.spec, plan, step);
@@ -54,11 +54,11 @@ void check_flips(const Case& c) {
         expect(find_different_copies(store, comm).empty(), "copies differ after training");
         std::mt19937 random(11);
         for (int round = 0; round < 5; ++round) {
-          const std::pair<int, int> place = shared_piece(store, comm, random);
-          const auto own = store.pieces().find(place);
-          // The last rank that has the piece is the one whose memory is faulty.
+          const std::pair<int, int> place = shared_slice(store, comm, random);
+          const auto own = store.slices().find(place);
+          // The last rank that has the slice is the one whose memory is faulty.
           const std::vector<std::string> has =
-              comm.all_gather_strings(own == store.pieces().end() ? "" : "yes");
+              comm.all_gather_strings(own == store.slices().end() ? "" : "yes");
           const auto last = std::find(has.rbegin(), has.rend(), "yes");
           const int culprit = static_cast<int>(has.rend() - last) - 1;
           const unsigned element = random();
@@ -71,7 +71,7 @@ void check_flips(const Case& c) {
           const std::vector<DifferentCopies> found = find_different_copies(store, comm);
           expect(found.size() == 1, std::to_string(found.size()) + " differences of one flipped bit");
           expect(found[0].parameter == place.first && found[0].unit == place.second,
-                 "another piece is named");
+                 "another slice is named");
           const auto is_culprit = [&](const std::vector<int>& ranks) {
             return ranks == std::vector<int>{culprit};
           };

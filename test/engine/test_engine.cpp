@@ -13,36 +13,36 @@ namespace sdp {
 namespace {
 
 /// Makes every value that this process does not update unreadable until it is received.
-void spoil_values(Engine& engine, const Schedule& schedule, int process) {
+void spoil_values(Engine& engine, const ExchangePlan& exchanges, int process) {
   const at::NoGradGuard no_grad;
-  for (const Bucket& bucket : schedule.buckets)
+  for (const Bucket& bucket : exchanges.buckets)
     for (const Segment& segment : bucket.segments) {
       if (!segment.is_read_by(process)) continue;
-      const bool updates_all = !schedule.options.shard && segment.is_held_by(process);
-      const int64_t begin = updates_all ? 0 : segment.share_begin(process);
-      const int64_t updated = updates_all ? segment.elements : segment.share_elements(process);
+      const bool updates_all = !exchanges.options.shard && segment.is_held_by(process);
+      const int64_t begin = updates_all ? 0 : segment.shard_begin(process);
+      const int64_t updated = updates_all ? segment.elements : segment.shard_elements(process);
       const at::Tensor values = at::full({segment.elements}, NAN, scalar_type(bucket.type));
       FlatCopies reads, writes;
-      for (const PieceRange& range : piece_ranges(segment, begin, updated))
+      for (const SliceRange& range : slice_ranges(segment, begin, updated))
         engine.store().add_read(reads, range, values.narrow(0, begin, updated));
       reads.run();
-      for (const PieceRange& piece : piece_ranges(segment, 0, segment.elements))
-        engine.store().add_write(writes, piece, values);
+      for (const SliceRange& slice : slice_ranges(segment, 0, segment.elements))
+        engine.store().add_write(writes, slice, values);
       writes.run();
     }
 }
 
 /// All processes that have a segment's values have the same bits.
-void expect_readers_agree(const Engine& engine, const Schedule& schedule, Communicator& comm) {
-  for (const Bucket& bucket : schedule.buckets) {
+void expect_readers_agree(const Engine& engine, const ExchangePlan& exchanges, Communicator& comm) {
+  for (const Bucket& bucket : exchanges.buckets) {
     for (const Segment& segment : bucket.segments) {
       const bool reads = segment.is_read_by(comm.rank());
       const auto options = at::TensorOptions(scalar_type(bucket.type)).device(comm.device());
       const at::Tensor mine = at::empty({segment.elements}, options);
       FlatCopies copies;
       if (reads)
-        for (const PieceRange& piece : piece_ranges(segment, 0, segment.elements))
-          engine.store().add_read(copies, piece, mine);
+        for (const SliceRange& slice : slice_ranges(segment, 0, segment.elements))
+          engine.store().add_read(copies, slice, mine);
       copies.run();
       at::Tensor first = mine.clone();
       comm.broadcast(first, segment.holders.front());
@@ -58,11 +58,11 @@ void check_case(const Case& c) {
   const Planned experiment(spec_of(c), c.processes, 9);
   const ExperimentSpec& spec = experiment.spec;
   const SubnetPlan& plan = experiment.plan;
-  const Schedule& schedule = experiment.schedule;
+  const ExchangePlan& exchanges = experiment.exchanges;
   const bool reduces_each = c.reduce_every == ReduceEvery::kMicroBatch;
   run_engine(experiment.processes, [&](Communicator& comm) {
-    const Cost planned = cost_of(plan, schedule, spec.optimizer, comm.rank());
-    Engine engine(plan, schedule, spec.optimizer, comm);
+    const Cost planned = cost_of(plan, exchanges, spec.optimizer, comm.rank());
+    Engine engine(plan, exchanges, spec.optimizer, comm);
     engine.initialize(3);
     expect_equal(engine.store().parameter_bytes(), planned.parameter_bytes, "parameter bytes");
     expect_equal(engine.optimizer_bytes(), planned.optimizer_bytes, "optimizer bytes");
@@ -90,11 +90,11 @@ void check_case(const Case& c) {
       expect_equal(engine.gradient_bytes(), planned.averaged_gradient_bytes, "averaged gradient bytes");
       engine.step(spec.optimizer.lr());
       expect_equal(engine.gradient_bytes(), 0, "gradient bytes after the update");
-      spoil_values(engine, schedule, comm.rank());
+      spoil_values(engine, exchanges, comm.rank());
       engine.gather_values();
       if (step == 1) continue;  // values are received during the next forward pass
       engine.await_all_values();
-      expect_readers_agree(engine, schedule, comm);
+      expect_readers_agree(engine, exchanges, comm);
     }
     expect_equal(comm.traffic().all_to_all_bytes, kSteps * planned.bytes_sent_per_step(), "bytes sent");
     expect_equal(engine.optimizer_bytes(), planned.optimizer_bytes, "optimizer bytes after steps");
@@ -180,7 +180,7 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
   const Case two{.workers = 2, .replicas = 2, .coverage = "1", .model = "mlp"};
   const Planned c(plain_sgd(two), /*processes=*/4);
   run_engine(c.processes, [&](Communicator& comm) {
-    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    Engine engine(c.plan, c.exchanges, c.spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(c.plan.layout.parameters[p].shape); });
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
     step_with_gradient(engine, leaf, 1 + comm.rank(), /*lr=*/1);
@@ -191,7 +191,7 @@ TEST_CASE("a gradient is the mean over its owners in all replicas") {
 TEST_CASE("sums that were taken can be set for several steps, as a CUDA graph does") {
   const Planned c(plain_sgd({.workers = 2, .coverage = "1", .model = "mlp"}), /*processes=*/1);
   run_engine(c.processes, [&](Communicator& comm) {
-    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    Engine engine(c.plan, c.exchanges, c.spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(c.plan.layout.parameters[p].shape); });
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
     for (const int slot : {0, 1}) {
@@ -215,7 +215,7 @@ TEST_CASE("a worker whose backward pass left no gradients counts as zero gradien
   const Case two{.workers = 2, .coverage = "1", .model = "mlp", .release_gradients = false};
   const Planned c(plain_sgd(two), /*processes=*/2);
   run_engine(c.processes, [&](Communicator& comm) {
-    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    Engine engine(c.plan, c.exchanges, c.spec.optimizer, comm);
     engine.initialize(3);
     at::Tensor gradient;
     const std::string name = "head.weight";
@@ -249,7 +249,7 @@ TEST_CASE("the clipped norm counts every parameter once, whichever process holds
     const Planned c(spec, processes, 9);
     std::vector<double> of_rank(processes);
     run_engine(c.processes, [&](Communicator& comm) {
-      Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+      Engine engine(c.plan, c.exchanges, c.spec.optimizer, comm);
       engine.initialize(3);
       backward(engine, c.spec, c.plan, 0);
       engine.reduce(/*measures_norm=*/true);
@@ -267,7 +267,7 @@ TEST_CASE("bf16: master values start as drawn and gradients are summed in fp32")
   const Planned c(plain_sgd({.coverage = "1", .precision = Precision::kBf16, .model = "mlp"}),
                   /*processes=*/4);
   run_engine(c.processes, [&](Communicator& comm) {
-    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    Engine engine(c.plan, c.exchanges, c.spec.optimizer, comm);
     engine.initialize(3);
     const auto expect_moved_by = [&](double distance) {
       for (const StateRange& range : engine.owned_state()) {

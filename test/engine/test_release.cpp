@@ -17,11 +17,11 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
   spec.train.bucket_megabytes = 0.002;
   const Planned experiment(spec, c.processes, 9);
   const SubnetPlan& plan = experiment.plan;
-  const Schedule& schedule = experiment.schedule;
-  expect(schedule.buckets.size() > 8, "too few buckets");
+  const ExchangePlan& exchanges = experiment.exchanges;
+  expect(exchanges.buckets.size() > 8, "too few buckets");
   std::vector<at::Tensor> values;
   run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
-    Engine engine(plan, schedule, spec.optimizer, comm);
+    Engine engine(plan, exchanges, spec.optimizer, comm);
     engine.initialize(3);
     std::mt19937_64 random(order_seed * 100 + static_cast<uint64_t>(comm.rank()));
     for (int step = 0; step < 2; ++step) {
@@ -78,10 +78,10 @@ TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   const Case two{.workers = 2, .coverage = "1", .reduce_dtype = WireType::kBf16, .model = "mlp"};
   const Planned c(plain_sgd(two), /*processes=*/2);
   run_engine(c.processes, [&](Communicator& comm) {
-    const Cost planned = cost_of(c.plan, c.schedule, c.spec.optimizer, comm.rank());
-    const Cost other = cost_of(c.plan, c.schedule, c.spec.optimizer, 1 - comm.rank());
+    const Cost planned = cost_of(c.plan, c.exchanges, c.spec.optimizer, comm.rank());
+    const Cost other = cost_of(c.plan, c.exchanges, c.spec.optimizer, 1 - comm.rank());
     expect_equal(2 * planned.reduce_bytes_per_step, other.gather_bytes_per_step, "half the bytes");
-    Engine engine(c.plan, c.schedule, c.spec.optimizer, comm);
+    Engine engine(c.plan, c.exchanges, c.spec.optimizer, comm);
     engine.set_values([&](int p) { return at::zeros(c.plan.layout.parameters[p].shape); });
     const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
     step_with_gradient(engine, leaf, 1 + 1.0 / 1024, /*lr=*/1);  // 1 in bf16

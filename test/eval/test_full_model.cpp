@@ -6,14 +6,14 @@
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
+#include "cost/make_experiment.h"
 #include "data/dataset.h"
+#include "data/device_loader.h"
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
-#include "experiment/make_experiment.h"
-#include "feed/feed.h"
-#include "memory/freed_memory.h"
+#include "process/freed_memory.h"
+#include "run/progress.h"
 #include "spec/error.h"
-#include "telemetry/progress.h"
 #include "test_device.h"
 
 namespace sdp {
@@ -62,10 +62,10 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
   run_thread_ranks(
       2,
       [&](Communicator& comm) {
-        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
         engine.initialize(3);
-        LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
-        const FeedSource source(data, spec.data, spec.train.precision, comm.device());
+        LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
+        const DeviceDataset source(data, spec.data, spec.train.precision, comm.device());
         ProgressLine line(-1);
         const auto on_skipped = [](const std::string& message) {
           if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
@@ -98,9 +98,9 @@ TEST_CASE("the assembled model has the values that were drawn, whichever process
       spec.train.precision = precision;
       const Experiment experiment = make_experiment(spec, 4);
       const auto check_values = [&](Communicator& comm) {
-        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
         engine.initialize(kSeed);
-        LiveFullModel full(experiment.plan, experiment.schedule, engine, comm);
+        LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
         full.fetch_shared();
         for (int branch = 0; branch < static_cast<int>(experiment.plan.layout.branches.size()); ++branch)
           full.fetch_branch(branch);

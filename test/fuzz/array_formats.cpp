@@ -2,7 +2,7 @@
 #include <array>
 #include <cstdint>
 
-#include "data/sets/image_array.h"
+#include "data/image_array.h"
 #include "fixtures.h"
 #include "formats.h"
 #include "oracle.h"

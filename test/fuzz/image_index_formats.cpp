@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "data/sets/image_index.h"
+#include "data/image_index.h"
 #include "fixtures.h"
 #include "formats.h"
 #include "io/file.h"

@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "data/formats/crops.h"
-#include "data/formats/jpeg.h"
+#include "data/crops.h"
+#include "data/imagenet.h"
 #include "data/random.h"
-#include "data/sets/imagenet.h"
 #include "fixtures.h"
 #include "formats.h"
+#include "formats/jpeg.h"
 #include "io/file.h"
 #include "oracle.h"
 #include "tar_repair.h"

@@ -1,8 +1,8 @@
 #include <array>
 #include <cstdint>
 
-#include "checkpoint/files/safetensors.h"
 #include "formats.h"
+#include "io/safetensors.h"
 #include "oracle.h"
 #include "safetensors_repair.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "data/sets/tokens.h"
+#include "data/tokens.h"
 #include "fixtures.h"
 #include "formats.h"
 #include "io/file.h"

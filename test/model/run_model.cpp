@@ -26,15 +26,15 @@
 #include <string>
 #include <vector>
 
-#include "capture/layouts.h"
-#include "checkpoint/checkpoint_tensors.h"
-#include "checkpoint/files/safetensors.h"
-#include "device/device.h"
-#include "experiment/spec/load.h"
-#include "memory/allocations.h"
-#include "model/loss.h"
+#include "cost/layouts.h"
+#include "engine/device.h"
+#include "experiment/load.h"
+#include "io/safetensors.h"
+#include "layers/loss.h"
+#include "layers/tensors.h"
 #include "model/make_model.h"
-#include "model/tensors.h"
+#include "process/allocations.h"
+#include "run/checkpoint_tensors.h"
 #include "spec/error.h"
 #include "test_device.h"
 
@@ -106,15 +106,15 @@ class CutTensors : public TensorSource {
 
   void add(const ParameterLayout& layout, const at::Tensor& full, bool is_trained) {
     const std::vector<int> all = plan_.units_of(layout);
-    const std::vector<at::Tensor> pieces = piece_views(full, layout.slice, plan_, all);
+    const std::vector<at::Tensor> slices = slice_views(full, layout.slice, plan_, all);
     int number = 0;
     for (const BranchPart& part : plan_.parts_of(worker_, layout)) {
       const at::Tensor own = at::empty(shape_of_units(layout.shape, layout.slice, plan_, part.units),
                                        full.options(), storage_format(layout.shape.size()));
-      const std::vector<at::Tensor> own_pieces = piece_views(own, layout.slice, plan_, part.units);
+      const std::vector<at::Tensor> own_slices = slice_views(own, layout.slice, plan_, part.units);
       for (size_t i = 0; i < part.units.size(); ++i) {
         const auto found = std::find(all.begin(), all.end(), part.units[i]);
-        own_pieces.at(i).copy_(pieces.at(static_cast<size_t>(found - all.begin())));
+        own_slices.at(i).copy_(slices.at(static_cast<size_t>(found - all.begin())));
       }
       tensors_[{layout.name, number++}] = own.set_requires_grad(is_trained && !part.frozen);
     }

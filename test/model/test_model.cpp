@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "capture/layouts.h"
 #include "catch.h"
+#include "cost/layouts.h"
 #include "model/make_model.h"
 #include "test_device.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "capture/layouts.h"
+#include "cost/layouts.h"
 #include "subnet/exchange.h"
 #include "subnet/plan.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "assignment_problems.h"
-#include "capture/layouts.h"
 #include "catch.h"
+#include "cost/layouts.h"
 #include "subnet/assignment.h"
 #include "subnet/depth.h"
 #include "subnet/plan.h"

@@ -30,14 +30,14 @@ TEST_CASE("a bucket is reduced once its and all deeper buckets' gradients have a
   ExchangeOrder order(kFour);
   for (int step = 0; step < 2; ++step) {
     order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
-    CHECK(text_of(order.gradient_came(3)) == "");  // bucket 3 is deeper
-    CHECK_FALSE(order.has_come(4));
-    CHECK(text_of(order.gradient_came(4)) == "+r3 +r2");
-    CHECK(order.has_come(4));
-    CHECK(text_of(order.gradient_came(1)) == "");
-    CHECK(text_of(order.gradient_came(1)) == "");  // a second part
-    CHECK(text_of(order.gradient_came(2)) == "-r3 +r1");
-    CHECK(text_of(order.gradient_came(0)) == "-r2 +r0");
+    CHECK(text_of(order.gradient_ready(3)) == "");  // bucket 3 is deeper
+    CHECK_FALSE(order.is_ready(4));
+    CHECK(text_of(order.gradient_ready(4)) == "+r3 +r2");
+    CHECK(order.is_ready(4));
+    CHECK(text_of(order.gradient_ready(1)) == "");
+    CHECK(text_of(order.gradient_ready(1)) == "");  // a second part
+    CHECK(text_of(order.gradient_ready(2)) == "-r3 +r1");
+    CHECK(text_of(order.gradient_ready(0)) == "-r2 +r0");
     CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
   }
 }
@@ -45,12 +45,12 @@ TEST_CASE("a bucket is reduced once its and all deeper buckets' gradients have a
 TEST_CASE("only the last pass of a step has its gradients reduced") {
   ExchangeOrder order(kFour);
   order.begin_backward({4}, /*last=*/false);
-  CHECK(text_of(order.gradient_came(4)) == "");
+  CHECK(text_of(order.gradient_ready(4)) == "");
   order.begin_backward({4}, /*last=*/true);
-  CHECK_FALSE(order.has_come(4));
+  CHECK_FALSE(order.is_ready(4));
   // The pass has no gradients for the other buckets.
-  CHECK(text_of(order.gradient_came(4)) == "+r3 +r2 -r3 +r1 -r2 +r0");
-  CHECK_THROWS_AS(order.gradient_came(4), std::logic_error);
+  CHECK(text_of(order.gradient_ready(4)) == "+r3 +r2 -r3 +r1 -r2 +r0");
+  CHECK_THROWS_AS(order.gradient_ready(4), std::logic_error);
   CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("gradients that have not arrived are reduced at the end") {
   ExchangeOrder order(kFour);
   CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // no pass yet
   order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
-  CHECK(text_of(order.gradient_came(4)) == "+r3");
+  CHECK(text_of(order.gradient_ready(4)) == "+r3");
   CHECK(text_of(order.finish_reducing()) == "+r2 -r3 +r1 -r2 +r0 -r1 -r0");
   CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // none since then
 }

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "catch.h"
-#include "forecast/accounting.h"
+#include "cost/accounting.h"
 #include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/exchange.h"
@@ -15,30 +15,31 @@ namespace {
 
 using test::plan_of;
 
-Schedule schedule_of(const SubnetPlan& plan, int64_t processes, bool shard = true, int64_t replicas = 1) {
-  ScheduleOptions options;
+ExchangePlan exchange_plan_of(const SubnetPlan& plan, int64_t processes, bool shard = true,
+                              int64_t replicas = 1) {
+  ExchangeOptions options;
   options.precision = Precision::kBf16;
   options.bucket_bytes = 5000;
   options.shard = shard;
-  return make_schedule(plan, make_placement(plan.workers, replicas, processes), options);
+  return make_exchange_plan(plan, make_slot_map(plan.workers, replicas, processes), options);
 }
 
 /// The traffic of each pair, from the messages that the engine packs.
-std::vector<int64_t> traffic_by_pairs(const Schedule& schedule) {
-  const int processes = schedule.placement.processes;
+std::vector<int64_t> traffic_by_pairs(const ExchangePlan& exchanges) {
+  const int processes = exchanges.slot_map.processes;
   std::vector<int64_t> traffic(static_cast<size_t>(processes) * processes, 0);
-  for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket)
+  for (int bucket = 0; bucket < static_cast<int>(exchanges.buckets.size()); ++bucket)
     for (ExchangeKind kind : kExchangeKinds)
       for (int from = 0; from < processes; ++from)
         for (int to = 0; to < processes; ++to)
           traffic[from * processes + to] +=
-              test::message_elements(Exchange(schedule, bucket, kind), from, to) *
-              bytes_of(schedule.buckets[bucket].type);
+              test::message_elements(Exchange(exchanges, bucket, kind), from, to) *
+              bytes_of(exchanges.buckets[bucket].type);
   return traffic;
 }
 
-int64_t bytes_between(const Schedule& schedule, const std::vector<int>& node_of) {
-  const std::vector<int64_t> traffic = traffic_by_pairs(schedule);
+int64_t bytes_between(const ExchangePlan& exchanges, const std::vector<int>& node_of) {
+  const std::vector<int64_t> traffic = traffic_by_pairs(exchanges);
   const size_t processes = node_of.size();
   int64_t bytes = 0;
   for (size_t from = 0; from < processes; ++from)
@@ -47,19 +48,19 @@ int64_t bytes_between(const Schedule& schedule, const std::vector<int>& node_of)
   return bytes;
 }
 
-TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
+TEST_CASE("bytes inside and between nodes match the exchange plan, pair by pair") {
   int64_t seen_between = 0;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     const SubnetPlan plan = plan_of(6, 1 + static_cast<int64_t>(seed % 6), seed,
                                     seed % 3 == 0 ? Construction::kNeuron : Construction::kBlock,
                                     seed % 2 == 0 ? Masking::kBackward : Masking::kForward);
     for (const auto& [processes, replicas] : {std::pair{6, 1}, {3, 1}, {12, 2}}) {
-      const Schedule schedule = schedule_of(plan, processes, seed % 4 < 2, replicas);
-      const std::vector<int64_t> traffic = traffic_by_pairs(schedule);
-      REQUIRE(traffic_of(schedule) == traffic);
+      const ExchangePlan exchanges = exchange_plan_of(plan, processes, seed % 4 < 2, replicas);
+      const std::vector<int64_t> traffic = traffic_by_pairs(exchanges);
+      REQUIRE(traffic_of(exchanges) == traffic);
       for (const NodePlacement placement : {NodePlacement::kInOrder, NodePlacement::kPack}) {
-        const NodeMap nodes = place_on_nodes(schedule, placement, 2);
-        const std::vector<int64_t> sent_between = sent_between_nodes(schedule, nodes);
+        const NodeMap nodes = place_on_nodes(exchanges, placement, 2);
+        const std::vector<int64_t> sent_between = sent_between_nodes(exchanges, nodes);
         NodeTraffic expected;
         for (int from = 0; from < processes; ++from) {
           int64_t inside = 0;
@@ -67,14 +68,14 @@ TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
           for (int to = 0; to < processes; ++to)
             (nodes.node_of[from] == nodes.node_of[to] ? inside : between) += traffic[from * processes + to];
           CHECK(sent_between[from] == between);
-          const Cost cost = cost_of(plan, schedule, {}, from);
+          const Cost cost = cost_of(plan, exchanges, {}, from);
           CHECK(inside + between == cost.bytes_sent_per_step());
           expected.inside += inside;
           expected.between += between;
           expected.largest_inside = std::max(expected.largest_inside, inside);
           expected.largest_between = std::max(expected.largest_between, between);
         }
-        const NodeTraffic found = node_traffic(schedule, nodes);
+        const NodeTraffic found = node_traffic(exchanges, nodes);
         CHECK(found.inside == expected.inside);
         CHECK(found.between == expected.between);
         CHECK(found.largest_inside == expected.largest_inside);
@@ -87,13 +88,13 @@ TEST_CASE("bytes inside and between nodes match the schedule, pair by pair") {
 }
 
 /// The fewest bytes between nodes over all ways to place the processes on nodes of `per_node`.
-int64_t fewest_between(const Schedule& schedule, int per_node) {
-  std::vector<int> node_of(schedule.placement.processes);
+int64_t fewest_between(const ExchangePlan& exchanges, int per_node) {
+  std::vector<int> node_of(exchanges.slot_map.processes);
   for (size_t process = 0; process < node_of.size(); ++process)
     node_of[process] = static_cast<int>(process) / per_node;
   int64_t fewest = INT64_MAX;
   do {
-    fewest = std::min(fewest, bytes_between(schedule, node_of));
+    fewest = std::min(fewest, bytes_between(exchanges, node_of));
   } while (std::next_permutation(node_of.begin(), node_of.end()));
   return fewest;
 }
@@ -102,18 +103,18 @@ TEST_CASE("pack is the best of all placements, found by exhaustive search") {
   int better_packed = 0;
   for (uint64_t seed = 0; seed < 8; ++seed) {
     const SubnetPlan plan = plan_of(6, 2 + static_cast<int64_t>(seed % 3), seed);
-    const Schedule schedule = schedule_of(plan, 6);
+    const ExchangePlan exchanges = exchange_plan_of(plan, 6);
     for (int per_node : {2, 3, 4}) {  // 4: the last node has 2
       const auto placed = [&](NodePlacement placement) {
-        const NodeMap nodes = place_on_nodes(schedule, placement, per_node);
+        const NodeMap nodes = place_on_nodes(exchanges, placement, per_node);
         CHECK(nodes.node_of.front() == 0);
-        return bytes_between(schedule, nodes.node_of);
+        return bytes_between(exchanges, nodes.node_of);
       };
       const int64_t in_order = placed(NodePlacement::kInOrder);
       const int64_t packed = placed(NodePlacement::kPack);
       CHECK(packed <= in_order);
       // With nodes of two sizes, process 0 cannot be in the smaller one.
-      if (6 % per_node == 0) CHECK(packed == fewest_between(schedule, per_node));
+      if (6 % per_node == 0) CHECK(packed == fewest_between(exchanges, per_node));
       better_packed += packed < in_order ? 1 : 0;
     }
   }
@@ -139,19 +140,19 @@ SubnetPlan clustered(int workers, int owners, int clusters, int64_t depth) {
 
 TEST_CASE("64 workers in eight clusters: pack finds them, in little time") {
   const SubnetPlan plan = clustered(64, 6, 8, 200);
-  const Schedule schedule = schedule_of(plan, 64);
+  const ExchangePlan exchanges = exchange_plan_of(plan, 64);
   const std::clock_t start = std::clock();
-  const NodeMap packed = place_on_nodes(schedule, NodePlacement::kPack, 8);
+  const NodeMap packed = place_on_nodes(exchanges, NodePlacement::kPack, 8);
   CHECK(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC < 1);
   for (int worker = 0; worker < 64; ++worker)
     CHECK(packed.node_of[worker] == packed.node_of[worker % 8]);
-  CHECK(units_in_one_node(plan, schedule.placement, packed) == 200);
-  CHECK(place_on_nodes(schedule, NodePlacement::kPack, 8).node_of == packed.node_of);
+  CHECK(units_in_one_node(plan, exchanges.slot_map, packed) == 200);
+  CHECK(place_on_nodes(exchanges, NodePlacement::kPack, 8).node_of == packed.node_of);
 }
 
 TEST_CASE("the ranks of a node become its processes, and rank 0 becomes process 0") {
-  const Schedule schedule = schedule_of(clustered(12, 3, 3, 30), 12);
-  const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kPack, 4);
+  const ExchangePlan exchanges = exchange_plan_of(clustered(12, 3, 3, 30), 12);
+  const NodeMap nodes = place_on_nodes(exchanges, NodePlacement::kPack, 4);
   CHECK(nodes.nodes() == 3);
   CHECK(nodes.processes_in(0) == std::vector<int>{0, 3, 6, 9});
   std::vector<int> processes;
@@ -168,21 +169,21 @@ TEST_CASE("the ranks of a node become its processes, and rank 0 becomes process 
 }
 
 TEST_CASE("one node per process, or one node: placement has no effect; impossible nodes are refused") {
-  const Schedule schedule = schedule_of(clustered(8, 3, 2, 20), 8);
+  const ExchangePlan exchanges = exchange_plan_of(clustered(8, 3, 2, 20), 8);
   for (int64_t per_node : {1, 8})
     for (int process = 0; process < 8; ++process)
-      CHECK(place_on_nodes(schedule, NodePlacement::kPack, per_node).process_of_rank(process) == process);
-  CHECK_THROWS_WITH(place_on_nodes(schedule, NodePlacement::kInOrder, 0),
+      CHECK(place_on_nodes(exchanges, NodePlacement::kPack, per_node).process_of_rank(process) == process);
+  CHECK_THROWS_WITH(place_on_nodes(exchanges, NodePlacement::kInOrder, 0),
                     Catch::Matchers::Contains("expected 1 to 8"));
-  CHECK_THROWS_AS(place_on_nodes(schedule, NodePlacement::kPack, 9), UsageError);
-  CHECK(place_on_nodes(schedule, NodePlacement::kInOrder, 3).nodes() == 3);
-  CHECK(place_on_nodes(schedule, NodePlacement::kInOrder, 3).processes_in(2) == std::vector<int>{6, 7});
+  CHECK_THROWS_AS(place_on_nodes(exchanges, NodePlacement::kPack, 9), UsageError);
+  CHECK(place_on_nodes(exchanges, NodePlacement::kInOrder, 3).nodes() == 3);
+  CHECK(place_on_nodes(exchanges, NodePlacement::kInOrder, 3).processes_in(2) == std::vector<int>{6, 7});
 }
 
 TEST_CASE("a ring all-reduce, chunk by chunk") {
-  const Schedule schedule = schedule_of(plan_of(12, 1, 0), 12);
+  const ExchangePlan exchanges = exchange_plan_of(plan_of(12, 1, 0), 12);
   for (int per_node : {1, 3, 4, 12}) {
-    const NodeMap nodes = place_on_nodes(schedule, NodePlacement::kInOrder, per_node);
+    const NodeMap nodes = place_on_nodes(exchanges, NodePlacement::kInOrder, per_node);
     constexpr int64_t kChunk = 1000;  // of 12
     NodeTraffic expected;
     for (int step = 0; step < 2 * 11; ++step)

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "capture/layouts.h"
 #include "catch.h"
-#include "forecast/accounting.h"
+#include "cost/accounting.h"
+#include "cost/layouts.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "subnet/nodes.h"
@@ -134,11 +134,11 @@ SubnetworkSpec half_of(int64_t workers, int64_t replicas, Construction construct
 TEST_CASE("a plan of 1,024 workers") {
   const SubnetPlan plan = make_plan(layout_of(model_named("llama_134m"), /*sequence_length=*/1024),
                                     half_of(1024, 1, Construction::kNeuron, Masking::kBackward), 0);
-  const Schedule schedule = make_schedule(plan, make_placement(1024, 1, 1024), {});
+  const ExchangePlan exchanges = make_exchange_plan(plan, make_slot_map(1024, 1, 1024), {});
   int64_t sent = 0;
   int64_t owned = 0;
   for (int worker = 0; worker < 1024; ++worker) {
-    const Cost cost = cost_of(plan, schedule, {}, worker);
+    const Cost cost = cost_of(plan, exchanges, {}, worker);
     sent += cost.bytes_sent_per_step();
     owned += static_cast<int64_t>(cost.units.size());
   }
@@ -152,7 +152,7 @@ TEST_CASE("a plan of 1,024 workers") {
   }
   expected += 4 * shared * (1023 + 1023);
   CHECK(sent == expected);
-  const NodeTraffic traffic = node_traffic(schedule, place_on_nodes(schedule, NodePlacement::kInOrder, 8));
+  const NodeTraffic traffic = node_traffic(exchanges, place_on_nodes(exchanges, NodePlacement::kInOrder, 8));
   CHECK(traffic.inside + traffic.between == sent);
 }
 

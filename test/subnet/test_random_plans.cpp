@@ -9,9 +9,9 @@
 #include "catch.h"
 #include "small_plans.h"
 #include "subnet/exchange.h"
+#include "subnet/exchange_plan.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
-#include "subnet/schedule.h"
 #include "subnet/spectral.h"
 
 namespace sdp {
@@ -170,13 +170,13 @@ bool parts_make_up_branches(const SubnetPlan& plan, int worker) {
   return true;
 }
 
-/// Whether a process runs a worker that owns the unit, from the definitions instead of the schedule.
+/// Whether a process runs a worker that owns the unit, from the definitions instead of the exchange plan.
 class Holders {
  public:
-  Holders(const SubnetPlan& plan, const Placement& placement) : plan_(plan) {
-    for (int process = 0; process < placement.processes; ++process) {
+  Holders(const SubnetPlan& plan, const SlotMap& slot_map) : plan_(plan) {
+    for (int process = 0; process < slot_map.processes; ++process) {
       workers_.emplace_back();
-      for (const Slot& slot : placement.slots_of(process))
+      for (const Slot& slot : slot_map.slots_of(process))
         workers_.back().push_back(slot.worker);
     }
   }
@@ -191,17 +191,17 @@ class Holders {
   std::vector<std::vector<int>> workers_;
 };
 
-/// A segment's pieces follow one another and have the bucket's type and decay.
+/// A segment's slices follow one another and have the bucket's type and decay.
 bool fits_its_bucket(const Segment& segment, const Bucket& bucket, const ModelLayout& layout,
-                     const ScheduleOptions& options) {
+                     const ExchangeOptions& options) {
   int64_t offset = 0;
-  for (const Piece& piece : segment.pieces) {
-    const ParameterLayout& parameter = layout.parameters[piece.parameter];
+  for (const Slice& slice : segment.slices) {
+    const ParameterLayout& parameter = layout.parameters[slice.parameter];
     const bool decays = options.decay_norms_and_biases || parameter.role == ParameterRole::kWeight;
-    if (piece.offset != offset || bucket.decays != decays ||
+    if (slice.offset != offset || bucket.decays != decays ||
         bucket.type != element_type(parameter, options.precision))
       return false;
-    offset += piece.elements;
+    offset += slice.elements;
   }
   return segment.elements == offset;
 }
@@ -210,45 +210,45 @@ bool fits_its_bucket(const Segment& segment, const Bucket& bucket, const ModelLa
 bool is_divided_over_holders(const Segment& segment, const Holders& holders, int processes) {
   int64_t next = 0;
   for (int process = 0; process < processes; ++process) {
-    const int64_t share = segment.share_elements(process);
-    if (share == 0) continue;
-    if (!holders.holds(process, segment.unit) || segment.share_begin(process) != next) return false;
-    next += share;
+    const int64_t shard = segment.shard_elements(process);
+    if (shard == 0) continue;
+    if (!holders.holds(process, segment.unit) || segment.shard_begin(process) != next) return false;
+    next += shard;
   }
   return next == segment.elements;
 }
 
 /// `from` sends to `to` exactly the elements that `to` expects, in every exchange of a bucket. On the
-/// receiver's side: it averages a share and needs the gradients of all holders of the segment; it holds the
-/// segment, or has its values, and needs the shares of others.
-bool messages_agree(const SubnetPlan& plan, const Schedule& schedule, int bucket, const Holders& holders,
+/// receiver's side: it averages a shard and needs the gradients of all holders of the segment; it holds the
+/// segment, or has its values, and needs the shards of others.
+bool messages_agree(const SubnetPlan& plan, const ExchangePlan& exchanges, int bucket, const Holders& holders,
                     int from, int to) {
   int64_t gradients = 0;
-  int64_t shares_of_held = 0;
-  int64_t shares_of_others = 0;
-  for (const Segment& segment : schedule.buckets[bucket].segments) {
+  int64_t shards_of_held = 0;
+  int64_t shards_of_others = 0;
+  for (const Segment& segment : exchanges.buckets[bucket].segments) {
     const bool holds = holders.holds(to, segment.unit);
-    if (holders.holds(from, segment.unit)) gradients += segment.share_elements(to);
-    if (holds) shares_of_held += segment.share_elements(from);
-    if (!holds && plan.masking == Masking::kBackward) shares_of_others += segment.share_elements(from);
+    if (holders.holds(from, segment.unit)) gradients += segment.shard_elements(to);
+    if (holds) shards_of_held += segment.shard_elements(from);
+    if (!holds && plan.masking == Masking::kBackward) shards_of_others += segment.shard_elements(from);
   }
-  if (from == to) gradients = shares_of_held = shares_of_others = 0;
-  const bool shard = schedule.options.shard;
+  if (from == to) gradients = shards_of_held = shards_of_others = 0;
+  const bool shard = exchanges.options.shard;
   const auto elements = [&](ExchangeKind kind) {
-    return test::message_elements(Exchange(schedule, bucket, kind), from, to);
+    return test::message_elements(Exchange(exchanges, bucket, kind), from, to);
   };
   return elements(ExchangeKind::kReduceGradients) == gradients &&
-         elements(ExchangeKind::kGatherGradients) == (shard ? 0 : shares_of_held) &&
-         elements(ExchangeKind::kGatherValues) == (shard ? shares_of_held : 0) + shares_of_others;
+         elements(ExchangeKind::kGatherGradients) == (shard ? 0 : shards_of_held) &&
+         elements(ExchangeKind::kGatherValues) == (shard ? shards_of_held : 0) + shards_of_others;
 }
 
 /// The sums over a process's messages match the plan's figures for it.
-bool sums_agree(const Schedule& schedule, int bucket, int process) {
-  const BucketElements found = elements_on(schedule, bucket, process);
+bool sums_agree(const ExchangePlan& exchanges, int bucket, int process) {
+  const BucketElements found = elements_on(exchanges, bucket, process);
   for (ExchangeKind kind : kExchangeKinds) {
-    const Exchange exchange(schedule, bucket, kind);
+    const Exchange exchange(exchanges, bucket, kind);
     Volume expected;
-    for (int other = 0; other < schedule.placement.processes; ++other) {
+    for (int other = 0; other < exchanges.slot_map.processes; ++other) {
       expected.sent += test::message_elements(exchange, process, other);
       expected.received += test::message_elements(exchange, other, process);
     }
@@ -257,34 +257,34 @@ bool sums_agree(const Schedule& schedule, int bucket, int process) {
   return true;
 }
 
-bool schedules_agree(const SubnetPlan& plan, RandomBits& random) {
+bool exchange_plans_agree(const SubnetPlan& plan, RandomBits& random) {
   std::vector<int64_t> divisors;
   for (int64_t w = 1; w <= plan.workers; ++w)
     if (plan.workers % w == 0) divisors.push_back(w);
   // One worker per process in half of the cases.
   const int64_t processes =
       random.below(2) == 0 ? plan.workers : divisors[random.below(static_cast<int>(divisors.size()))];
-  const Placement placement = make_placement(plan.workers, 1, processes);
-  ScheduleOptions options;
+  const SlotMap slot_map = make_slot_map(plan.workers, 1, processes);
+  ExchangeOptions options;
   options.precision = one_of(random, {Precision::kFp32, Precision::kBf16});
   options.bucket_bytes = 2000 + random.below(100'000);
   options.decay_norms_and_biases = random.below(2) == 0;
   options.shard = random.below(2) == 0;
-  const Schedule schedule = make_schedule(plan, placement, options);
-  const Holders holders(plan, placement);
+  const ExchangePlan exchanges = make_exchange_plan(plan, slot_map, options);
+  const Holders holders(plan, slot_map);
   std::vector<int64_t> elements(plan.layout.parameters.size(), 0);
-  for (int bucket = 0; bucket < static_cast<int>(schedule.buckets.size()); ++bucket) {
-    for (const Segment& segment : schedule.buckets[bucket].segments) {
-      for (const Piece& piece : segment.pieces)
-        elements[piece.parameter] += piece.elements;
-      if (!fits_its_bucket(segment, schedule.buckets[bucket], plan.layout, options)) return false;
-      if (!is_divided_over_holders(segment, holders, placement.processes)) return false;
+  for (int bucket = 0; bucket < static_cast<int>(exchanges.buckets.size()); ++bucket) {
+    for (const Segment& segment : exchanges.buckets[bucket].segments) {
+      for (const Slice& slice : segment.slices)
+        elements[slice.parameter] += slice.elements;
+      if (!fits_its_bucket(segment, exchanges.buckets[bucket], plan.layout, options)) return false;
+      if (!is_divided_over_holders(segment, holders, slot_map.processes)) return false;
     }
     for (int i = 0; i < 3; ++i) {  // three senders to all others
-      const int from = random.below(placement.processes);
-      if (i == 0 && !sums_agree(schedule, bucket, from)) return false;
-      for (int to = 0; to < placement.processes; ++to)
-        if (!messages_agree(plan, schedule, bucket, holders, from, to)) return false;
+      const int from = random.below(slot_map.processes);
+      if (i == 0 && !sums_agree(exchanges, bucket, from)) return false;
+      for (int to = 0; to < slot_map.processes; ++to)
+        if (!messages_agree(plan, exchanges, bucket, holders, from, to)) return false;
     }
   }
   return std::equal(elements.begin(), elements.end(), plan.layout.parameters.begin(),
@@ -335,7 +335,7 @@ TEST_CASE("1,000 random plans: p owners everywhere, schedules that agree, lambda
     REQUIRE(has_p_owners_everywhere(plan));
     REQUIRE(parts_make_up_branches(plan, random.below(plan.workers)));
     REQUIRE(flops_share(plan) <= 1 + 1e-12);
-    REQUIRE(schedules_agree(plan, random));
+    REQUIRE(exchange_plans_agree(plan, random));
     REQUIRE(respects_bounds(plan));
     units += static_cast<int64_t>(plan.units.size());
     large += plan.workers > 48 && plan.owners_per_unit > 1 ? 1 : 0;

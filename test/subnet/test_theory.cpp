@@ -1,6 +1,7 @@
 // Proven properties of the gradient estimate, tested on the owner sets that this program draws. Let g_k be
 // the gradient of worker k's batch for a unit, gbar their mean over n workers, and ghat the mean over the
-// unit's p owners. That the engine computes ghat is tested in test/engine and in test/cli/test_equivalence.py.
+// unit's p owners. That the engine computes ghat is tested in test/engine and in
+// test/cli/test_equivalence.py.
 //
 // Owner sets here are drawn again for each step (`assign_random` with another seed), as in the paper's
 // analysis; a run of this program draws them once, and its estimate is unbiased over the samples.

@@ -6,14 +6,14 @@
 
 #include <string_view>
 
-#include "capture/recorder.h"
 #include "catch.h"
+#include "cost/make_experiment.h"
+#include "cost/recorder.h"
+#include "doctor/fake_group.h"
 #include "engine/engine_cases.h"
-#include "experiment/make_experiment.h"
-#include "measure/fake_group.h"
-#include "model/loss.h"
+#include "engine/train_step.h"
+#include "layers/loss.h"
 #include "model/make_model.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {
@@ -44,7 +44,7 @@ TEST_CASE("the host waits for no result of a step, and for one where steps may b
         spec.optimizer.clip_norm = 1;
         const Experiment experiment = make_experiment(spec, 2);
         const std::unique_ptr<Communicator> comm = fake_communicator(0, 2, at::kMeta);
-        Engine engine(experiment.plan, experiment.schedule, spec.optimizer, *comm);
+        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, *comm);
         const std::unique_ptr<Model> network = make_subnetwork(
             spec.model, experiment.plan, engine.store().slots()[0].worker, engine.store().slot(0));
         engine.await_values(-1);

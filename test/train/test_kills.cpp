@@ -18,17 +18,17 @@
 #include <thread>
 
 #include "catch.h"
-#include "checkpoint/files/safetensors.h"
-#include "checkpoint/files/store.h"
-#include "checkpoint/resumed_run.h"
 #include "comm/communicator.h"
-#include "experiment/make_experiment.h"
-#include "experiment/spec/load.h"
+#include "cost/make_experiment.h"
+#include "experiment/load.h"
+#include "io/safetensors.h"
 #include "process/identity.h"
 #include "process/signals.h"
-#include "telemetry/log.h"
+#include "run/checkpoint_store.h"
+#include "run/log.h"
+#include "run/resumed_run.h"
+#include "run/shared_run_folder.h"
 #include "temp_folder.h"
-#include "train/shared_run_folder.h"
 #include "train/trainer.h"
 
 namespace sdp {

@@ -7,19 +7,19 @@
 #include <mutex>
 
 #include "catch.h"
-#include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/restore.h"
-#include "checkpoint/save.h"
 #include "comm/thread_ranks.h"
+#include "cost/make_experiment.h"
 #include "engine/engine_cases.h"
-#include "experiment/make_experiment.h"
-#include "memory/freed_memory.h"
+#include "engine/train_step.h"
 #include "message_of.h"
+#include "process/freed_memory.h"
+#include "run/checkpoint_reader.h"
+#include "run/restore_checkpoint.h"
+#include "run/run_history.h"
+#include "run/save_checkpoint.h"
 #include "spec/error.h"
-#include "telemetry/run_history.h"
 #include "temp_folder.h"
 #include "test_device.h"
-#include "train/train_step.h"
 
 namespace sdp {
 namespace {
@@ -56,9 +56,9 @@ std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine&
   for (const StateRange& range : engine.owned_state())
     state[range_name(key_of(experiment.plan, range), range.begin, range.end)] = range.values.clone();
   for (size_t s = 0; s < engine.store().slots().size(); ++s)
-    for (const BufferPiece& piece : engine.store().buffer_pieces(static_cast<int>(s)))
-      state[buffer_name(buffer_key(experiment.plan, piece.buffer, piece.unit), engine.store().slots()[s])] =
-          piece.values.clone();
+    for (const BufferSlice& slice : engine.store().buffer_slices(static_cast<int>(s)))
+      state[buffer_name(buffer_key(experiment.plan, slice.buffer, slice.unit), engine.store().slots()[s])] =
+          slice.values.clone();
   state["updates"] = at::tensor(engine.step_count());
   return state;
 }
@@ -66,7 +66,7 @@ std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine&
 /// Trains five steps, the third of which is poisoned on the last rank, or omitted.
 std::map<std::string, at::Tensor> train(const Experiment& experiment, Communicator& comm,
                                         std::optional<Poison> poison) {
-  Engine engine(experiment.plan, experiment.schedule, experiment.spec.optimizer, comm);
+  Engine engine(experiment.plan, experiment.exchanges, experiment.spec.optimizer, comm);
   engine.initialize(3);
   TrainStep train_step(experiment, engine, comm);
   const bool is_last = comm.rank() + 1 == comm.size();
@@ -147,7 +147,7 @@ TEST_CASE("non-finite values on one rank are not saved by any rank, and the good
   const RunDescription description = describe_run(experiment, new_history());
   const TempFolder run;
   run_ranks(2, [&](Communicator& comm) {
-    Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+    Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
     engine.initialize(3);
     const auto save = [&](int64_t step) {
       save_checkpoint(run.path(), experiment, engine, comm, {.step = step, .threads = 1}, {}, description,
@@ -163,7 +163,7 @@ TEST_CASE("non-finite values on one rank are not saved by any rank, and the good
       expect(contains(message, "on rank 1"), message);
       values.copy_(before);
     };
-    spoiled(engine.store().buffer_pieces(0).front().values, infinity);
+    spoiled(engine.store().buffer_slices(0).front().values, infinity);
     const std::vector<StateRange> state = engine.owned_state();
     const auto moment = std::find_if(state.begin(), state.end(),
                                      [](const StateRange& range) { return range.kind == "exp_avg"; });
@@ -199,7 +199,7 @@ TEST_CASE("a checkpoint is read only if it is finite and belongs to the same exp
   const Experiment experiment = make_experiment(spec, 1);
   const TempFolder run;
   run_ranks(1, [&](Communicator& comm) {
-    Engine engine(experiment.plan, experiment.schedule, spec.optimizer, comm);
+    Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
     engine.initialize(3);
     save_checkpoint(run.path(), experiment, engine, comm, {.step = 4, .skipped_steps = 1, .threads = 1}, {},
                     describe_run(experiment, new_history()), ignore_progress);

@@ -1,0 +1,137 @@
+#include "run/checkpoint_tensors.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <charconv>
+#include <stdexcept>
+
+#include "spec/error.h"
+
+namespace sdp {
+namespace {
+
+/// "a:b" -> a, b
+std::pair<int64_t, int64_t> parse_range(std::string_view text, const std::string& name) {
+  std::pair<int64_t, int64_t> range;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, range.first);
+  if (first.ec == std::errc() && first.ptr != end && *first.ptr == ':') {
+    const auto second = std::from_chars(first.ptr + 1, end, range.second);
+    if (second.ec == std::errc() && second.ptr == end) return range;
+  }
+  throw DataError(fmt::format("checkpoint tensor {}: expected kind|parameter|begin:end|begin:end", name));
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t bar = text.find('|');
+    parts.push_back(text.substr(0, bar));
+    if (bar == std::string_view::npos) return parts;
+    text.remove_prefix(bar + 1);
+  }
+}
+
+}  // namespace
+
+StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::string& name, int unit) {
+  StateKey key{.kind = kind, .parameter = name};
+  if (unit != kSharedUnit) {
+    key.hidden_begin = plan.units[unit].begin;
+    key.hidden_end = plan.units[unit].end;
+  }
+  return key;
+}
+
+StateKey key_of(const SubnetPlan& plan, const StateRange& range) {
+  return key_of(plan, range.kind, plan.layout.parameters[range.parameter].name, range.unit);
+}
+
+StateKey buffer_key(const SubnetPlan& plan, int buffer, int unit) {
+  return key_of(plan, kBufferKind, plan.layout.buffers[buffer].name, unit);
+}
+
+std::string range_name(const StateKey& key, int64_t begin, int64_t end) {
+  return fmt::format("{}|{}|{}:{}|{}:{}", key.kind, key.parameter, key.hidden_begin, key.hidden_end, begin,
+                     end);
+}
+
+std::string buffer_name(const StateKey& key, Slot slot) {
+  return range_name(key, slot.worker, slot.replica);
+}
+
+ParsedName parse_name(const std::string& name) {
+  const std::vector<std::string_view> parts = split(name);
+  if (parts.size() != 4) throw DataError(fmt::format("checkpoint: unexpected tensor {}", name));
+  const auto [hidden_begin, hidden_end] = parse_range(parts[2], name);
+  const auto [first, second] = parse_range(parts[3], name);
+  return {{std::string(parts[0]), std::string(parts[1]), hidden_begin, hidden_end}, first, second};
+}
+
+DType dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble:
+      return DType::kF64;
+    case at::kFloat:
+      return DType::kF32;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kLong:
+      return DType::kI64;
+    default:
+      throw std::logic_error("no tensor of this type is saved");
+  }
+}
+
+at::ScalarType scalar_type_of(DType type) {
+  switch (type) {
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kI64:
+      return at::kLong;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kU8:
+      return at::kByte;
+    case DType::kBool:
+      return at::kBool;
+  }
+  throw std::logic_error("unknown type");
+}
+
+at::Tensor as_tensor(const TensorView& view) {
+  return at::from_blob(const_cast<std::byte*>(view.data.data()), view.entry.shape,
+                       scalar_type_of(view.entry.dtype));
+}
+
+void TensorFile::add(const std::string& name, DType type, std::vector<int64_t> shape,
+                     std::function<at::Tensor()> source) {
+  entries_.push_back({name, type, std::move(shape)});
+  sources_[name] = std::move(source);
+}
+
+FileDigest TensorFile::write(const std::filesystem::path& path, const TensorMetadata& metadata,
+                             const OnProgress& on_progress) {
+  sort_for_writing(entries_);
+  SafetensorsWriter writer(path, entries_, metadata);
+  int64_t total_bytes = 0;
+  for (const TensorEntry& entry : entries_)
+    total_bytes += entry.bytes();
+  int64_t done_bytes = 0;
+  for (const TensorEntry& entry : entries_) {
+    const at::Tensor host = sources_.at(entry.name)().to(at::kCPU).contiguous();
+    writer.write(std::span(static_cast<const std::byte*>(host.data_ptr()), host.nbytes()));
+    done_bytes += entry.bytes();
+    on_progress(done_bytes, total_bytes);
+  }
+  return writer.finish();
+}
+
+}  // namespace sdp

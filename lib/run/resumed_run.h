@@ -1,0 +1,62 @@
+#pragma once
+
+// The checkpoint that a run resumes from, examined before anything is started or written.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "cost/make_experiment.h"
+#include "run/resume.h"
+#include "run/run_history.h"
+
+namespace sdp {
+
+class CheckpointReader;
+class CheckpointStore;
+struct Manifest;
+
+/// Whether the run resumes from a checkpoint of its folder, which need not exist. Throws UsageError if
+/// `resume` asks for a checkpoint and there is none, and DataError if there are some but none is complete.
+bool finds_checkpoint(const std::filesystem::path& run_dir, Resume resume);
+
+/// A checkpoint's information about its run.
+struct SavedRun {
+  ExperimentSpec spec;
+  RunHistory history;  ///< a new history for a checkpoint of an older program, which has none
+};
+SavedRun read_saved_run(const CheckpointStore& store, int64_t step);
+
+/// What made a checkpoint, whose spec is `saved`, in one process. A model among `recorded` is not recorded
+/// again.
+Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved,
+                                 std::vector<RecordedModel> recorded = {});
+
+/// The plan.json of a checkpoint, if a run that resumes from it with this spec keeps its owner sets, because
+/// the network is divided in the same way. Otherwise owners are assigned anew.
+std::optional<std::filesystem::path> owners_to_keep(const CheckpointStore& store, int64_t step,
+                                                    const ExperimentSpec& now);
+
+/// The origin of the steps of a run that resumes from a checkpoint: the checkpoint's, or the checkpoint
+/// itself if the run's steps now have other samples, micro-batches or another share of the budget.
+/// `dataset_size`: number of training samples now. Tokens of a sequence length that has changed are counted
+/// in samples of the new length, rounded up to whole ones and within the epoch.
+StepOrigin origin_of_resumed(const Manifest& manifest, const Experiment& saved, const Experiment& now,
+                             int64_t dataset_size);
+
+// What it costs to resume from a checkpoint with another division of the network or other processes.
+
+/// Bytes of values and optimizer state, without BatchNorm statistics.
+struct ReshardingTraffic {
+  int64_t state_bytes = 0;      ///< of the full model, each element once
+  int64_t moved_bytes = 0;      ///< of these, updated by another process than the one that saved them
+  int64_t read_bytes = 0;       ///< that all processes read: copies of values, and the state they update
+  int64_t most_read_bytes = 0;  ///< by one process
+};
+
+/// `saved`: the checkpoint's spec. Throws DataError if the checkpoint lacks state of the experiment.
+ReshardingTraffic resharding_traffic(const CheckpointReader& reader, const ExperimentSpec& saved,
+                                     const Experiment& experiment);
+
+}  // namespace sdp

@@ -1,0 +1,341 @@
+// Times and batches against their formulas. Peaks are compared with real steps in test/cli/test_measure.py.
+
+#include "cost/forecast.h"
+#include "cost/make_experiment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "catch.h"
+#include "cost/accounting.h"
+#include "cost/other_methods.h"
+#include "cost/peak.h"
+#include "cost/step_time.h"
+#include "spec/error.h"
+#include "subnet/small_plans.h"
+
+namespace sdp {
+namespace {
+
+/// Of test::plan_of, or of a language model.
+ExperimentSpec spec_of_batch(int64_t batch, const ModelSpec& model = test::mlp_spec(),
+                             int64_t sequence_length = 1) {
+  ExperimentSpec spec;
+  spec.model = model;
+  if (model.reads_tokens()) spec.data.set = TokensSpec{.sequence_length = sequence_length};
+  spec.train.batch_size_per_worker = batch;
+  spec.train.precision = Precision::kFp32;
+  return spec;
+}
+
+Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const SlotMap& slot_map,
+                         int64_t processes_per_node) {
+  spec.subnetwork.workers = plan.workers;
+  spec.subnetwork.replicas = slot_map.replicas;
+  spec.subnetwork.coverage.text = std::to_string(plan.owners_per_unit) + "/" + std::to_string(plan.workers);
+  spec.subnetwork.construction = plan.construction;
+  spec.subnetwork.masking = plan.masking;
+  ExchangePlan exchanges = make_exchange_plan(plan, slot_map, exchange_options(spec, plan.layout));
+  NodeMap nodes = place_on_nodes(exchanges, NodePlacement::kInOrder, processes_per_node);
+  return {spec, std::move(plan), std::move(exchanges), std::move(nodes)};
+}
+
+/// One process per worker.
+struct Case : Experiment {
+  Case(SubnetPlan the_plan, const ExperimentSpec& the_spec, int64_t processes_per_node)
+      : Experiment(experiment_of(the_spec, the_plan, make_slot_map(the_plan.workers, 1, the_plan.workers),
+                                 processes_per_node)) {}
+
+  Forecast on(const DeviceProfile& device) const { return forecast_of(*this, costs_of(*this), device); }
+  int64_t peak(int process, int64_t batch) const {
+    Experiment other = *this;
+    other.spec.train.batch_size_per_worker = batch;
+    return planned_peak(other, process, /*on_gpu=*/false).total();
+  }
+  double largest(double (*figure)(const Cost&)) const {
+    double result = 0;
+    for (int process = 0; process < plan.workers; ++process)
+      result = std::max(result, figure(cost_of(*this, process)));
+    return result;
+  }
+};
+
+const StepForecast& method_called(const Forecast& forecast, const std::string& name) {
+  for (const StepForecast& method : forecast.others)
+    if (method.name == name) return method;
+  throw std::logic_error("no " + name);
+}
+
+DeviceProfile device_with(double flops, double inside, double between, int64_t memory) {
+  return {.name = "test",
+          .flops_per_s = flops,
+          .memory_bytes_per_s = 1e30,
+          .inside_bytes_per_s = inside,
+          .between_bytes_per_s = between,
+          .memory_bytes = memory,
+          .allowance_bytes = 1000};
+}
+
+TEST_CASE("the largest batch fits, and no larger one") {
+  const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), 4);
+  for (int64_t memory : {40'000, 80'000, 1'000'000}) {
+    const Forecast forecast = c.on(device_with(1e12, 1e30, 1e30, memory));
+    const int process = forecast.plan.peak_process;
+    const int64_t batch = forecast.plan.largest_batch;
+    INFO(memory << ": batch " << batch);
+    if (batch > 0) CHECK(c.peak(process, batch) + 1000 <= memory);
+    CHECK(c.peak(process, batch + 1) + 1000 > memory);
+    CHECK(forecast.plan.fits == (c.peak(process, 8) + 1000 <= memory));
+    for (int other = 0; other < 4; ++other) {
+      CHECK(forecast.per_process[static_cast<size_t>(other)].total() == c.peak(other, 8));
+      CHECK(c.peak(other, 8) <= c.peak(process, 8));
+    }
+  }
+}
+
+TEST_CASE("with fast links, a step takes the time of its FLOPs") {
+  const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), 4);
+  const Forecast forecast = c.on(device_with(1e9, 1e30, 1e30, 1'000'000));
+  const double flops = 8 * c.largest([](const Cost& cost) { return cost.flops_per_sample; });
+  CHECK(forecast.plan.compute_ms == Approx(flops / 1e9 * 1e3));
+  CHECK(forecast.plan.step_ms == Approx(flops / 1e9 * 1e3));
+  for (const char* name : {"DDP", "ZeRO-3/FSDP"})
+    CHECK(method_called(forecast, name).step_ms == Approx(8 * c.plan.dense_flops() / 1e9 * 1e3));
+  double twice = 0;  // the forward pass of branches, computed twice
+  for (const BranchLayout& branch : c.plan.layout.branches)
+    twice += branch.flops.forward;
+  CHECK(method_called(forecast, "ZeRO-3/FSDP, checkpointing").step_ms ==
+        Approx(8 * (c.plan.dense_flops() + twice) / 1e9 * 1e3));
+}
+
+TEST_CASE("with slow links, a step takes the time of its bytes, by link") {
+  for (const auto& [per_node, bytes_per_s] : {std::pair{4, 1e3}, {1, 1e2}}) {
+    const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), per_node);
+    const Forecast forecast = c.on(device_with(1e30, 1e3, 1e2, 1'000'000));
+    const double bytes =
+        c.largest([](const Cost& cost) { return static_cast<double>(cost.bytes_sent_per_step()); });
+    CHECK(forecast.plan.exchange_ms == Approx(bytes / bytes_per_s * 1e3));
+    CHECK(forecast.plan.step_ms == Approx(bytes / bytes_per_s * 1e3));
+    const StepForecast& fsdp = method_called(forecast, "ZeRO-3/FSDP");
+    CHECK(fsdp.step_ms == Approx(static_cast<double>(fsdp.bytes_sent) / bytes_per_s * 1e3));
+  }
+}
+
+TEST_CASE("splitting state, releasing gradients and recomputation each lower the peak") {
+  const Case c(test::plan_of(4, 2, 1), spec_of_batch(64), 4);
+  const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
+  const auto peak_of = [&](const std::string& name) { return method_called(forecast, name).peak.total(); };
+  CHECK(peak_of("ZeRO-1") < peak_of("DDP"));
+  CHECK(peak_of("ZeRO-2") <= peak_of("ZeRO-1"));
+  CHECK(peak_of("DDP, checkpointing") < peak_of("DDP"));
+  CHECK(peak_of("ZeRO-3/FSDP, checkpointing") < peak_of("ZeRO-3/FSDP"));
+  CHECK(forecast.plan.peak.total() < peak_of("DDP"));
+}
+
+TEST_CASE("FSDP sends 1.5 times the bytes of data parallelism, in each micro-batch") {
+  const ModelSpec model = model_named("llama_134m");
+  for (int64_t micro_batches : {1, 4}) {
+    SubnetworkSpec everything;
+    everything.workers = 8;
+    ExperimentSpec spec = spec_of_batch(64, model, 64);
+    spec.train.accumulate_steps = micro_batches;
+    const Case c(make_plan(layout_of(model, 64), everything, 0), spec, 4);
+    const Forecast forecast = c.on(device_profile("h100", Precision::kFp32));
+    const auto sent = [&](const char* method) {
+      return static_cast<double>(method_called(forecast, method).bytes_sent);
+    };
+    CHECK(sent("ZeRO-3/FSDP") / sent("DDP") ==
+          Approx(1.5 * static_cast<double>(micro_batches)).epsilon(1e-4));
+    CHECK(sent("ZeRO-3/FSDP, checkpointing") == sent("ZeRO-3/FSDP"));
+    CHECK(forecast.model_parallel.global_batch_size == 8 * 64 * micro_batches);
+    CHECK(forecast.model_parallel.tensor.processes == 8);
+  }
+}
+
+TEST_CASE("with reduction per micro-batch, gradients are sent per micro-batch and only a share is kept") {
+  constexpr int64_t kMicroBatches = 4;
+  const ModelSpec model = model_named("llama_134m");
+  const auto forecast_of_coverage = [&](const char* coverage) {
+    SubnetworkSpec subnetwork;
+    subnetwork.workers = 8;
+    subnetwork.coverage.text = coverage;
+    ExperimentSpec spec = spec_of_batch(1, model, 64);
+    spec.train.accumulate_steps = kMicroBatches;
+    return Case(make_plan(layout_of(model, 64), subnetwork, 0), spec, 8)
+        .on(device_profile("h100", Precision::kFp32));
+  };
+  const Forecast dense = forecast_of_coverage("1");
+  const StepForecast& zero1 = method_called(dense, "ZeRO-1");
+  const StepForecast& zero2 = method_called(dense, "ZeRO-2");
+  const StepForecast& per_step = method_called(dense, "ZeRO-2, reduced per step");
+  CHECK(zero2.peak.gradients < zero1.peak.gradients / 3);
+  CHECK(zero2.peak.total() < zero1.peak.total());
+  CHECK(per_step.peak.total() > zero2.peak.total());
+  // With one reduction per step, half of the bytes sent are gradients and half are new values.
+  CHECK(per_step.bytes_sent == zero1.bytes_sent);
+  CHECK(static_cast<double>(zero2.bytes_sent) / static_cast<double>(per_step.bytes_sent) ==
+        Approx((kMicroBatches + 1) / 2.0).epsilon(0.01));
+
+  const Forecast half = forecast_of_coverage("4/8");
+  const StepForecast& per_micro_batch = method_called(half, "this plan, reduced per micro-batch");
+  CHECK(per_micro_batch.peak.gradients < half.plan.peak.gradients / 3);
+  CHECK(per_micro_batch.peak.total() < half.plan.peak.total());
+  CHECK(static_cast<double>(per_micro_batch.bytes_sent) / static_cast<double>(half.plan.bytes_sent) ==
+        Approx((kMicroBatches + 1) / 2.0).epsilon(0.01));
+}
+
+TEST_CASE("FSDP's peak is the sum of its formula's parts and data parallelism's activations") {
+  // A batch at which activations are most of data parallelism's peak.
+  const Case c(test::plan_of(4, 2, 1), spec_of_batch(4096), 4);
+  for (const char* suffix : {"", ", checkpointing"}) {
+    const Forecast forecast = c.on(device_with(1e12, 1e30, 1e30, 100'000'000));
+    const StepForecast& fsdp = method_called(forecast, "ZeRO-3/FSDP" + std::string(suffix));
+    const FsdpBytes bytes = fsdp_bytes(c.plan.layout, c.spec, 4);
+    const int64_t parts = 2 * bytes.weights + bytes.optimizer + bytes.gathered_weights +
+                          bytes.unit_gradients + bytes.reduce_buffer;
+    CHECK(fsdp.peak.activations == method_called(forecast, "DDP" + std::string(suffix)).peak.activations);
+    CHECK(fsdp.peak.total() == parts + fsdp.peak.activations);
+    // The largest batch leaves less memory free than one sample takes.
+    const double sample = static_cast<double>(fsdp.peak.activations) / 4096;
+    const double room = 100'000'000 - 1000 - static_cast<double>(parts);
+    CHECK(static_cast<double>(fsdp.largest_batch) <= room / sample + 1e-3);
+    CHECK(static_cast<double>(fsdp.largest_batch) > room / sample - 1 - 1e-3);
+  }
+}
+
+TEST_CASE("replicas share FSDP's state with all other processes") {
+  ExperimentSpec spec = spec_of_batch(8);
+  const Experiment replicated = experiment_of(spec, test::plan_of(4, 2, 1), make_slot_map(4, 3, 12), 12);
+  const Forecast of_it =
+      forecast_of(replicated, costs_of(replicated), device_profile("h100", Precision::kFp32));
+  CHECK(method_called(of_it, "ZeRO-3/FSDP").peak.optimizer ==
+        fsdp_bytes(replicated.plan.layout, spec, 12).optimizer);
+  CHECK(of_it.model_parallel.global_batch_size == 8 * 12);
+}
+
+TEST_CASE("data parallelism is charged for rings, which share a node's adapters") {
+  // 2 nodes of 2 processes. In an all-reduce, a process sends 2 * 3/4 of the gradients' bytes; the two
+  // processes of a node together send this number of bytes to the other node.
+  const Case c(test::plan_of(4, 2, 1), spec_of_batch(8), 2);
+  const Forecast forecast = c.on(device_with(1e30, 1e3, 1e2, 1'000'000));
+  const double bytes = 4.0 * static_cast<double>(c.plan.layout.parameter_count());
+  const double sent = 2 * bytes * 3 / 4;
+  const StepForecast& ddp = method_called(forecast, "DDP");
+  CHECK(static_cast<double>(ddp.bytes_sent) == Approx(sent).epsilon(1e-2));
+  CHECK(ddp.exchange_ms == Approx(1e3 * sent / (2 * 1e2)).epsilon(1e-2));
+  for (const char* name : {"ZeRO-1", "ZeRO-2"})  // a reduce-scatter and an all-gather: 3/4 each
+    CHECK(method_called(forecast, name).exchange_ms == Approx(ddp.exchange_ms).epsilon(1e-2));
+  CHECK(method_called(forecast, "ZeRO-3/FSDP").exchange_ms == Approx(1.5 * ddp.exchange_ms).epsilon(2e-2));
+  // The engine's exchange: two of the three other processes are on the other node, each reached through the
+  // process's own adapter.
+  const Case whole(test::plan_of(4, 4, 1), spec_of_batch(8), 2);
+  CHECK(whole.on(device_with(1e30, 1e30, 1e2, 1'000'000)).plan.exchange_ms ==
+        Approx(1e3 * sent * 2 / 3 / 1e2).epsilon(1e-2));
+
+  const NodeMap& nodes = c.nodes;
+  CHECK(ring_s(1200, 1, nodes, device_with(1, 1e3, 1e2, 0)) == Approx(6));   // 1200 / (2 x 100)
+  CHECK(ring_s(1200, 1, nodes, device_with(1, 1e2, 1e2, 0)) == Approx(12));  // inside is the slower link
+  const Case in_one(test::plan_of(4, 2, 1), spec_of_batch(8), 4);
+  CHECK(ring_s(1200, 1, in_one.nodes, device_with(1, 1e3, 1, 0)) == Approx(1.2));
+  const Case apart(test::plan_of(4, 2, 1), spec_of_batch(8), 1);
+  CHECK(ring_s(1200, 1, apart.nodes, device_with(1, 1, 1e2, 0)) == Approx(12));
+}
+
+TEST_CASE("the time that an exchange makes a step wait, and the computation that hides it") {
+  StepSeconds step{.compute = {.forward_s = 4, .backward_s = 8},
+                   .alongside = {.forward_s = 1, .backward_s = 2},
+                   .exchange_forward_s = 3,
+                   .exchange_backward_s = 1.5,
+                   .exchange_after_s = 0.25,
+                   .update_s = 0.5};
+  CHECK(step.waiting_s() == 2.25);
+  CHECK(step.step_s() == 12 + 2.25 + 0.5);
+  step.exchange_forward_s = 0.5;
+  CHECK(step.waiting_s() == 0.25);
+}
+
+TEST_CASE("a link's latency is waited for once per message and bucket") {
+  constexpr double kLatencyS = 0.25;
+  for (const int64_t micro_batches : {1, 3}) {
+    ExperimentSpec spec = spec_of_batch(8);
+    spec.train.accumulate_steps = micro_batches;
+    const Case c(test::plan_of(4, 2, 1), spec, 4);
+    DeviceProfile device = device_with(1e30, 1e3, 1e2, 1'000'000);
+    const Forecast without = c.on(device);
+    device.latency_s = kLatencyS;
+    const Forecast with = c.on(device);
+    const auto added_s = [&](const StepForecast& a, const StepForecast& b) {
+      return (a.exchange_ms - b.exchange_ms) / 1e3;
+    };
+    const auto buckets = static_cast<double>(c.exchanges.buckets.size());
+    CHECK(added_s(with.plan, without.plan) == Approx(2 * buckets * kLatencyS));
+    // A ring of four processes: a reduce-scatter and an all-gather of three steps each.
+    const auto added_to = [&](const char* name) {
+      return added_s(method_called(with, name), method_called(without, name));
+    };
+    const double dense_buckets = std::round(added_to("DDP") / (6 * kLatencyS));
+    CHECK(dense_buckets >= 1);
+    CHECK(added_to("DDP") == Approx(6 * dense_buckets * kLatencyS));
+    CHECK(added_to("ZeRO-1") == Approx(added_to("DDP")));
+    CHECK(added_to("ZeRO-2") ==
+          Approx(static_cast<double>(micro_batches + 1) * 3 * dense_buckets * kLatencyS));
+  }
+}
+
+TEST_CASE("LLaMA 1B on 64 processes: exchange, verdict and rates agree with the table") {
+  const ModelSpec model = model_named("llama_1b");
+  SubnetworkSpec half;
+  half.workers = 8;
+  half.coverage.text = "4/8";
+  half.replicas = 8;
+  ExperimentSpec spec = spec_of_batch(8, model, 1024);
+  spec.train.precision = Precision::kBf16;
+  const Experiment replicated =
+      experiment_of(spec, make_plan(layout_of(model, 1024), half, 0), make_slot_map(8, 8, 64), 8);
+  const SubnetPlan& plan = replicated.plan;
+  const Forecast forecast =
+      forecast_of(replicated, costs_of(replicated), device_profile("h100", Precision::kBf16));
+  const StepForecast& ddp = method_called(forecast, "DDP");
+  // 2 GB of gradients: 63/64 of them twice, through 8 adapters of 35 GB/s.
+  const double bytes = 2.0 * static_cast<double>(plan.layout.parameter_count());
+  CHECK(ddp.exchange_ms == Approx(1e3 * 2 * bytes * 63 / 64 / (8 * 35e9)).epsilon(1e-3));
+  const Verdict verdict = forecast.verdict();
+  CHECK(verdict.time_at_equal_flops ==
+        Approx(forecast.plan.step_ms / ddp.step_ms / forecast.plan.flops_share));
+  CHECK(verdict.memory_share ==
+        Approx(static_cast<double>(forecast.plan.peak.total()) / static_cast<double>(ddp.peak.total())));
+  CHECK(forecast.run.global_batch_samples == 8 * 64);
+  CHECK(forecast.run.samples_per_s == Approx(8 * 64 / forecast.plan.step_ms * 1e3));
+  // 0.75 of the peak is reached by products alone.
+  CHECK(forecast.run.utilization > 0.1);
+  CHECK(forecast.run.utilization < 0.75);
+}
+
+TEST_CASE("properties of the known devices") {
+  for (const std::string& name : known_devices()) {
+    const DeviceProfile fp32 = device_profile(name, Precision::kFp32);
+    CHECK(device_profile(name, Precision::kBf16).flops_per_s >= 2 * fp32.flops_per_s);
+    CHECK(fp32.rates == RatesFrom::kDataSheet);
+    CHECK(fp32.tensor_bytes() == fp32.memory_bytes - fp32.allowance_bytes - fp32.library_workspace_bytes);
+  }
+  CHECK(device_profile("a100", Precision::kBf16).flops_per_s == Approx(0.75 * 312e12));
+  CHECK(device_profile("h100", Precision::kBf16).memory_bytes == 85'017'493'504);  // as the device reports it
+  // LibTorch's size for compute capabilities 9.0 and 8.0, in two threads.
+  CHECK(device_profile("h200", Precision::kBf16).library_workspace_bytes == 2 * 32 * 1024 * 1024);
+  CHECK(device_profile("a100", Precision::kBf16).library_workspace_bytes == 2 * (8 * 1024 + 128) * 1024);
+  CHECK_THROWS_AS(device_profile("h1000", Precision::kFp32), UsageError);
+}
+
+TEST_CASE("GPUs are identified by the driver's names of the modules") {
+  CHECK(data_sheet_flops_per_s("NVIDIA H100 80GB HBM3", Precision::kBf16) == 989e12);
+  CHECK(data_sheet_flops_per_s("NVIDIA A100-SXM4-80GB", Precision::kFp32) == 19.5e12);
+  CHECK(data_sheet_flops_per_s("NVIDIA B200", Precision::kFp64) == 37e12);
+  for (const char* other : {"", "NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA L4",
+                            "NVIDIA A100-SXM4-40GB MIG 1g.10gb"})
+    CHECK_FALSE(data_sheet_flops_per_s(other, Precision::kBf16));
+}
+
+}  // namespace
+}  // namespace sdp

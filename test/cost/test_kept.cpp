@@ -1,0 +1,171 @@
+// What the branches of each model keep for the backward pass, from formulas written out by hand.
+
+#include <array>
+
+#include "catch.h"
+#include "cost/layouts.h"
+#include "model/swin_stages.h"
+#include "real_step.h"
+
+namespace sdp {
+namespace {
+
+/// Bytes that the steps of both workers keep, per sample.
+int64_t kept_by_both(const StepShape& step, const Regime& regime) {
+  const SubnetPlan plan = plan_of(layout_of(step.model, step.sequence_length), regime);
+  int64_t kept = 0;
+  for (const int worker : {0, 1})
+    kept += allocated(step, plan, worker, 16).kept - allocated(step, plan, worker, 8).kept;
+  return kept / 8;
+}
+
+/// Bytes that branches keep of one sample in fp32.
+struct Kept {
+  int64_t whole = 0;          ///< what is not sliced
+  int64_t slices = 0;         ///< their parts
+  int64_t frozen = 0;         ///< all of them if they are frozen
+  int64_t frozen_slices = 0;  ///< their parts if these are frozen
+
+  Kept& operator+=(const Kept& other) {
+    whole += other.whole;
+    slices += other.slices;
+    frozen += other.frozen;
+    frozen_slices += other.frozen_slices;
+    return *this;
+  }
+};
+
+/// `rows` vectors of `width` elements.
+int64_t matrix(int64_t rows, int64_t width) {
+  return 4 * rows * width;
+}
+
+/// A branch that begins with a norm, which keeps its input and `statistics` of every vector. The layers after
+/// it keep its result if they are trained.
+struct Norm {
+  int64_t rows, width, statistics;
+
+  int64_t input() const { return matrix(rows, width); }
+  int64_t kept() const { return input() + matrix(rows, statistics); }
+  Kept attention(int64_t result, int64_t slices, int64_t frozen_slices) const {
+    return {kept() + result, slices, kept() + frozen_slices, frozen_slices};
+  }
+  /// Frozen, it recomputes everything from its input.
+  Kept mlp(int64_t slices) const { return {kept() + input(), slices, input(), 0}; }
+};
+
+Kept kept_by(const MlpSpec& spec, int64_t) {
+  Kept sum;
+  for (int64_t block = 0; block < *spec.depth; ++block)
+    sum += Norm{1, *spec.width, 2}.mlp(matrix(1, *spec.hidden_width));  // ReLU's result
+  return sum;
+}
+
+/// q, k, v, the result, and a logarithm per head.
+int64_t kept_by_causal_attention(int64_t tokens, int64_t heads, int64_t head_size) {
+  return matrix(tokens, heads * (4 * head_size + 1));
+}
+
+Kept kept_by(const LlamaSpec& spec, int64_t tokens) {
+  const Norm norm{tokens, *spec.width, 1};
+  const int64_t attention = kept_by_causal_attention(tokens, *spec.heads, *spec.head_size);
+  Kept sum;
+  for (int64_t block = 0; block < *spec.depth; ++block) {
+    sum += norm.attention(norm.input(), attention, attention);
+    sum += norm.mlp(matrix(tokens, 3 * *spec.hidden_width));  // gate, up, SwiGLU's result
+  }
+  return sum;
+}
+
+Kept kept_by(const Gpt2Spec& spec, int64_t tokens) {
+  const Norm norm{tokens, *spec.width, 2};
+  const int64_t attention = kept_by_causal_attention(tokens, *spec.heads, *spec.width / *spec.heads);
+  Kept sum;
+  for (int64_t block = 0; block < *spec.depth; ++block) {
+    sum += norm.attention(norm.input(), attention, attention);
+    sum += norm.mlp(matrix(tokens, 2 * *spec.hidden_width));  // GELU's input and result
+  }
+  return sum;
+}
+
+Kept kept_by(const SwinSpec& spec, int64_t) {
+  Kept sum;
+  for (const SwinStage& stage : swin_stages(spec))
+    for (int block = 0; block < stage.blocks; ++block) {
+      const int64_t padded = stage.padded_size * stage.padded_size;
+      const int64_t hidden = matrix(padded, stage.width);
+      const int64_t probabilities = matrix(padded, stage.window_positions() * stage.heads);
+      const Norm norm{stage.size * stage.size, stage.width, 2};
+      sum += norm.attention(hidden, 4 * hidden + probabilities, 3 * hidden);  // q, k, v, the result
+      sum += norm.mlp(2 * kSwinMlpRatio * norm.input());                      // GELU's input and result
+    }
+  return sum;
+}
+
+/// The result of the ReLU before a block is kept by the projection. Without one, the branch keeps it if its
+/// first convolution is trained, and otherwise its signs, in bits.
+Kept with_input(Kept kept, int64_t input, bool projects) {
+  if (!projects) kept += {.whole = input, .slices = 0, .frozen = input / 32, .frozen_slices = 0};
+  return kept;
+}
+
+Kept kept_by(const ResNetSpec& spec, int64_t) {
+  Kept sum;
+  for (int block = 0; block < 8; ++block) {
+    const bool projects = block > 0 && block % 2 == 0;
+    const int64_t side = *spec.image_size >> block / 2;
+    const int64_t hidden = matrix(side * side, *spec.width << block / 2);
+    // The inputs of both BatchNorms, and ReLU's result, which a frozen branch recomputes.
+    sum += with_input({hidden, 2 * hidden, 2 * hidden, hidden}, hidden, projects);
+  }
+  return sum;
+}
+
+Kept kept_by(const ResNet50Spec& spec, int64_t) {
+  Kept sum;
+  int64_t side = *spec.image_size;
+  constexpr std::array kBlocks = {3, 4, 6, 3};
+  for (size_t stage = 0; stage < kBlocks.size(); ++stage)
+    for (int i = 0; i < kBlocks[stage]; ++i) {
+      const int64_t width = *spec.width << stage;
+      const int64_t first = matrix(side * side, width);  // of the first BatchNorm, before the stride
+      if (stage > 0 && i == 0) side /= 2;
+      const int64_t hidden = matrix(side * side, width), out = 4 * hidden;
+      // The inputs of the three BatchNorms, and the results of both ReLUs, which a frozen branch recomputes.
+      sum += with_input({2 * first + out, 2 * hidden, first + hidden + out, hidden}, out, i == 0);
+    }
+  return sum;
+}
+
+/// What is outside the branches is in both workers.
+template <class Spec>
+void check_branches(const char* name) {
+  const StepShape step{.model = tiny_model(name), .sequence_length = 24};
+  const auto kept = [&](const char* coverage, Construction construction, Masking masking) {
+    return kept_by_both(step, {coverage, construction, masking});
+  };
+  const int64_t dense = kept("1", Construction::kBlock, Masking::kForward);
+  const int64_t branches = kept("1/2", Construction::kBlock, Masking::kForward);
+  const int64_t frozen = kept("1/2", Construction::kBlock, Masking::kBackward);
+  const int64_t slices = kept("1/2", Construction::kNeuron, Masking::kForward);
+  const int64_t frozen_slices = kept("1/2", Construction::kNeuron, Masking::kBackward);
+  const Kept expected = kept_by(step.model.kind.as<Spec>(), step.sequence_length);
+  INFO(name);
+  CHECK(dense - branches == expected.whole + expected.slices);
+  CHECK(frozen - branches == expected.frozen);
+  CHECK(slices - branches == expected.whole);
+  CHECK(frozen_slices - slices == expected.frozen_slices);
+}
+
+TEST_CASE("branches keep what their gradients need, and frozen ones less") {
+  count_allocations(at::kCPU);
+  check_branches<MlpSpec>("mlp");
+  check_branches<LlamaSpec>("llama_tiny");
+  check_branches<Gpt2Spec>("gpt2");
+  check_branches<SwinSpec>("swin_t");
+  check_branches<ResNetSpec>("resnet18");
+  check_branches<ResNet50Spec>("resnet50");
+}
+
+}  // namespace
+}  // namespace sdp

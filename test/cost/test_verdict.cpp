@@ -1,0 +1,253 @@
+// The verdict in typical situations, each given by the figures of its methods, and against a search over all
+// settings that it may advise, each of which is forecast by itself.
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+#include "catch.h"
+#include "cost/forecast.h"
+#include "cost/make_experiment.h"
+#include "subnet/small_plans.h"
+
+namespace sdp {
+namespace {
+
+struct Situation {
+  double plan_gigabytes, ddp_gigabytes, fsdp_gigabytes;
+  double plan_ms = 60, ddp_ms = 100, fsdp_ms = 120;
+  double checkpointing_gigabytes = 0;  ///< of the plan; 0: not listed
+  double coverage = 0.5;
+
+  Verdict on(double gigabytes) const {
+    const auto method = [&](const std::string& name, double of_coverage, double size, double ms) {
+      StepForecast forecast;
+      forecast.name = name;
+      forecast.coverage = forecast.flops_share = of_coverage;
+      forecast.step_ms = ms;
+      forecast.peak.weights = static_cast<int64_t>(size * 1e9);
+      forecast.fits = size <= gigabytes;
+      return forecast;
+    };
+    std::vector<StepForecast> methods = {method("this plan", coverage, plan_gigabytes, plan_ms),
+                                         method("DDP", 1, ddp_gigabytes, ddp_ms),
+                                         method("FSDP", 1, fsdp_gigabytes, fsdp_ms)};
+    methods[1].regime_file = "ddp.yaml";
+    methods[2].in_this_program = false;
+    if (checkpointing_gigabytes > 0)
+      methods.push_back(method("this plan, checkpointing", coverage, checkpointing_gigabytes, 1.3 * plan_ms));
+    return verdict_of(methods);
+  }
+};
+
+TEST_CASE("what is recommended, what is the fastest, and what to change") {
+  struct Expected {
+    Situation situation;
+    double gigabytes;
+    const char *recommended, *recommended_here, *fastest, *change;
+  };
+  const Situation usual{10, 20, 15};
+  Situation fast = usual, faster_fsdp = usual, with_checkpointing = usual, small_fsdp{10, 20, 5},
+            full{20, 20, 15};
+  fast.plan_ms = faster_fsdp.plan_ms = 40;
+  faster_fsdp.fsdp_ms = 70;
+  with_checkpointing.checkpointing_gigabytes = 7;
+  small_fsdp.checkpointing_gigabytes = 7.4;
+  full.coverage = 1;
+  full.plan_ms = 101;  // alike in time: the first is recommended
+  Situation slow_full = full;
+  slow_full.plan_ms = 110;
+  for (const Expected& c :
+       {Expected{usual, 80, "DDP", "DDP", "DDP", ""}, Expected{fast, 80, "DDP", "DDP", "this plan", ""},
+        Expected{faster_fsdp, 80, "FSDP", "DDP", "FSDP", ""},
+        Expected{usual, 16, "FSDP", "this plan", "FSDP", ""}, Expected{small_fsdp, 6, "FSDP", "", "FSDP", ""},
+        Expected{usual, 12, "this plan", "this plan", "this plan", ""},
+        Expected{with_checkpointing, 9, "this plan, checkpointing", "this plan, checkpointing",
+                 "this plan, checkpointing", "this plan, checkpointing"},
+        Expected{usual, 3, "", "", "", ""}, Expected{full, 80, "this plan", "this plan", "DDP", ""},
+        Expected{slow_full, 80, "DDP", "DDP", "DDP", ""}}) {
+    const Verdict verdict = c.situation.on(c.gigabytes);
+    INFO(c.gigabytes << ", " << c.recommended << ", " << c.fastest);
+    CHECK(verdict.recommended == c.recommended);
+    CHECK(verdict.recommended_here == c.recommended_here);
+    CHECK(verdict.change == c.change);
+    CHECK(verdict.fastest == c.fastest);
+  }
+  CHECK(usual.on(80).fit == std::vector<std::string>{"this plan", "DDP", "FSDP"});
+  CHECK(usual.on(80).memory_share == 0.5);
+  CHECK(usual.on(80).time_at_equal_flops == 1.2);
+  CHECK(fast.on(80).fastest_over_recommended == Approx(0.8));
+  CHECK(faster_fsdp.on(80).fastest_here == "this plan");
+}
+
+constexpr int64_t kAllowance = 1000;
+
+DeviceProfile device_of(int64_t room) {
+  return {.name = "test",
+          .flops_per_s = 1e9,
+          .memory_bytes_per_s = 1e9,
+          .inside_bytes_per_s = 1e7,
+          .between_bytes_per_s = 1e7,
+          .memory_bytes = room + kAllowance,
+          .allowance_bytes = kAllowance};
+}
+
+StepForecast alone(const ExperimentSpec& spec) {
+  const Experiment experiment = make_experiment(spec, spec.subnetwork.workers);
+  const DeviceProfile device = device_of(1'000'000'000);
+  return forecast_plan(experiment, costs_of(experiment), device);
+}
+
+/// Settings that a verdict may advise, and what a plan with them takes.
+struct Tried {
+  int64_t owners = 1;
+  bool is_baseline = false;
+  ExperimentSpec spec;
+  int64_t peak = 0;
+  double ms = 0;
+};
+
+std::vector<Tried> try_all(const ExperimentSpec& present) {
+  std::vector<Tried> tried;
+  const int64_t samples = present.train.batch_size_per_worker * present.train.accumulate_steps;
+  const auto add = [&](int64_t owners, bool is_baseline, const ExperimentSpec& base) {
+    for (const bool checkpoints : {false, true})
+      for (const ReduceEvery reduce_every : {ReduceEvery::kStep, ReduceEvery::kMicroBatch})
+        for (int64_t batch = 1; batch <= present.train.batch_size_per_worker; ++batch) {
+          if (samples % batch != 0 || (reduce_every != base.train.reduce_every && batch == samples)) continue;
+          if (is_baseline && !base.train.release_gradients && reduce_every != ReduceEvery::kStep) continue;
+          ExperimentSpec spec = base;
+          spec.train.checkpoint_activations = checkpoints;
+          spec.train.reduce_every = reduce_every;
+          spec.train.batch_size_per_worker = batch;
+          spec.train.accumulate_steps = samples / batch;
+          const StepForecast forecast = alone(spec);
+          tried.push_back({owners, is_baseline, spec, forecast.peak.total(), forecast.step_ms});
+        }
+  };
+  const int64_t workers = present.subnetwork.workers;
+  for (int64_t owners = owners_of(present.subnetwork.coverage, workers); owners > 0; --owners) {
+    ExperimentSpec spec = present;
+    spec.subnetwork.coverage.text = std::to_string(owners) + "/" + std::to_string(workers);
+    add(owners, false, spec);
+  }
+  ExperimentSpec dense = present;
+  dense.subnetwork.coverage.text = "1";
+  dense.subnetwork.construction = Construction::kBlock;
+  for (const auto& [shard, release] : {std::pair{false, false}, {true, false}, {true, true}}) {
+    dense.optimizer.shard = shard;
+    dense.train.release_gradients = release;
+    add(workers, true, dense);
+  }
+  return tried;
+}
+
+/// The spec with `key=value` settings, as --set would make it.
+ExperimentSpec with_settings(ExperimentSpec spec, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    const std::string key = setting.substr(0, setting.find('=')), value = setting.substr(key.size() + 1);
+    if (key == "subnetwork.coverage")
+      spec.subnetwork.coverage.text = value;
+    else if (key == "subnetwork.construction")
+      spec.subnetwork.construction = value == "block" ? Construction::kBlock : Construction::kNeuron;
+    else if (key == "train.checkpoint_activations")
+      spec.train.checkpoint_activations = value == "true";
+    else if (key == "train.release_gradients")
+      spec.train.release_gradients = value == "true";
+    else if (key == "optimizer.shard")
+      spec.optimizer.shard = value == "true";
+    else if (key == "train.reduce_every")
+      spec.train.reduce_every = value == "step" ? ReduceEvery::kStep : ReduceEvery::kMicroBatch;
+    else if (key == "train.batch_size_per_worker")
+      spec.train.batch_size_per_worker = std::stoll(value);
+    else if (key == "train.accumulate_steps")
+      spec.train.accumulate_steps = std::stoll(value);
+    else
+      throw std::logic_error("unexpected advice: " + setting);
+  }
+  return spec;
+}
+
+/// Peaks of plans that are forecast by themselves, by the settings in which they differ from the present one.
+using TypedPeaks = std::map<std::vector<std::string>, int64_t>;
+
+void check_against_search(const ExperimentSpec& present, const std::vector<Tried>& all, int64_t room,
+                          TypedPeaks& typed_peaks) {
+  INFO("room " << room << ", coverage " << present.subnetwork.coverage.text);
+  const Experiment experiment = make_experiment(present, present.subnetwork.workers);
+  const DeviceProfile device = device_of(room);
+  const Forecast forecast = forecast_of(experiment, costs_of(experiment), device);
+  const Verdict verdict = forecast.verdict();
+  std::map<std::string, StepForecast> by_name;
+  for (const StepForecast& method : forecast.methods()) {
+    CHECK_FALSE(by_name.contains(method.name));
+    by_name[method.name] = method;
+    // What every method of this program takes is what the plan with its settings takes.
+    if (!method.in_this_program) continue;
+    INFO(method.name);
+    if (!typed_peaks.contains(method.settings))
+      typed_peaks[method.settings] = alone(with_settings(present, method.settings)).peak.total();
+    CHECK(static_cast<double>(method.peak.total()) ==
+          Approx(static_cast<double>(typed_peaks.at(method.settings))).epsilon(1e-12));
+  }
+  int64_t best_owners = 0;
+  bool full_fits = false;
+  for (const Tried& one : all) {
+    if (one.peak > room) continue;
+    if (one.is_baseline) full_fits = true;
+    if (!one.is_baseline) best_owners = std::max(best_owners, one.owners);
+  }
+  if (full_fits) CHECK(by_name[verdict.recommended_here].coverage == 1);
+  if (!full_fits && best_owners == 0) CHECK(verdict.recommended_here.empty());
+  if (forecast.plan.fits || best_owners == 0) {
+    CHECK(verdict.change.empty());
+    return;
+  }
+  const StepForecast& advised = by_name.at(verdict.change);
+  CHECK(advised.coverage ==
+        Approx(static_cast<double>(best_owners) / static_cast<double>(present.subnetwork.workers)));
+  double shortest_ms = 1e300;
+  for (const Tried& one : all)
+    if (!one.is_baseline && one.owners == best_owners && one.peak <= room)
+      shortest_ms = std::min(shortest_ms, one.ms);
+  CHECK(advised.peak.total() <= room);
+  CHECK(advised.step_ms <= 1.06 * shortest_ms);
+}
+
+TEST_CASE("what a verdict advises against a search over all that it may advise") {
+  ExperimentSpec spec;
+  spec.model = test::mlp_spec();
+  spec.train.precision = Precision::kFp32;
+  spec.subnetwork.workers = 4;
+  spec.subnetwork.coverage.text = "2/4";
+  spec.subnetwork.assignment = Assignment::kRandom;  // costs no search
+  spec.train.batch_size_per_worker = 16;
+  ExperimentSpec neuron = spec;
+  neuron.subnetwork.construction = Construction::kNeuron;
+  neuron.subnetwork.coverage.text = "3/4";
+  neuron.train.batch_size_per_worker = 6;
+  neuron.train.accumulate_steps = 2;
+  ExperimentSpec recomputing = spec;
+  recomputing.subnetwork.coverage.text = "1";
+  recomputing.train.checkpoint_activations = true;
+  recomputing.train.reduce_every = ReduceEvery::kMicroBatch;
+  recomputing.train.batch_size_per_worker = 8;
+  recomputing.train.accumulate_steps = 2;
+  for (const ExperimentSpec& present : {spec, neuron, recomputing}) {
+    const std::vector<Tried> all = try_all(present);
+    TypedPeaks typed_peaks;
+    const int64_t here = alone(present).peak.total();
+    std::map<int64_t, int64_t> least;  // by owners
+    for (const Tried& one : all)
+      if (!one.is_baseline) {
+        const auto [known, is_new] = least.try_emplace(one.owners, one.peak);
+        if (!is_new) known->second = std::min(known->second, one.peak);
+      }
+    const int64_t own = least.rbegin()->second, lowest = least.begin()->second;
+    for (const int64_t room : {here, here - 1, (here + own) / 2, own, own - 1, lowest, lowest - 1})
+      check_against_search(present, all, room, typed_peaks);
+  }
+}
+
+}  // namespace
+}  // namespace sdp

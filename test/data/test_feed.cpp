@@ -1,0 +1,186 @@
+#include "data/device_loader.h"
+
+#include <ATen/ATen.h>
+
+#include <atomic>
+
+#include "catch.h"
+#include "data/copy_ahead.h"
+#include "data/image_array.h"
+#include "data/random.h"
+#include "message_of.h"
+#include "process/allocations.h"
+#include "process/freed_memory.h"
+#include "spec/error.h"
+#include "test_device.h"
+
+namespace sdp {
+namespace {
+
+/// Images of noise, 3 x 9 x 7, and labels in 0..4.
+ArrayDataset noise_images(int64_t size) {
+  ImageArray array{.shape = {.channels = 3, .height = 9, .width = 7},
+                   .num_classes = 5,
+                   .normalization = {.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}}};
+  CounterRandom random(1, RandomPurpose::kShuffle, 0);
+  for (int64_t i = 0; i < size * array.shape.numel(); ++i)
+    array.pixels.push_back(static_cast<uint8_t>(random.below(256)));
+  for (int64_t i = 0; i < size; ++i)
+    array.labels.push_back(static_cast<uint8_t>(random.below(5)));
+  return ArrayDataset(std::move(array));
+}
+
+TrainingBatches batches_with(ImageAugmentation augment) {
+  return {.geometry = {.workers = 3, .replicas = 1, .accumulate_steps = 2, .batch_size = 6},
+          .slots = {{.worker = 2, .replica = 0}, {.worker = 0, .replica = 0}},
+          .first_step = 1,
+          .last_step = 5,
+          .seed = 11,
+          .augment = std::move(augment)};
+}
+
+DataSpec data_at(DataLocation location) {
+  DataSpec spec;
+  spec.location = location;
+  return spec;
+}
+
+/// Bit-identical, on any devices.
+void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
+  CHECK(batch.samples == expected.samples);
+  CHECK(batch.input.scalar_type() == expected.input.scalar_type());
+  CHECK(at::equal(batch.input.cpu(), expected.input.cpu()));
+  CHECK(at::equal(batch.labels.cpu(), expected.labels.cpu()));
+  REQUIRE(batch.mixed_labels.defined() == expected.mixed_labels.defined());
+  if (batch.mixed_labels.defined()) CHECK(at::equal(batch.mixed_labels.cpu(), expected.mixed_labels.cpu()));
+  CHECK(batch.mix == expected.mix);
+}
+
+TEST_CASE("images kept on the device are not counted as tensors of a step") {
+  count_allocations(test_device());
+  const ArrayDataset dataset = noise_images(40);
+  const int64_t before = allocated_now().total();
+  const DeviceDataset resident(dataset, data_at(DataLocation::kDevice), Precision::kFp32, test_device());
+  REQUIRE(resident.is_resident());
+  CHECK(allocated_now().total() == before);
+}
+
+TEST_CASE("images kept on the device match the loader's images to the bit") {
+  poison_freed_memory();
+  using enum Augmentation;
+  const ArrayDataset dataset = noise_images(40);
+  const std::vector<ImageAugmentation> augmentations = {{},
+                                                        {.steps = {kFlip}},
+                                                        {.steps = {kCrop, kFlip}},
+                                                        {.steps = {kCrop}, .mixup_alpha = 0.8},
+                                                        {.steps = {kCrop, kFlip}, .cutmix_alpha = 1}};
+  for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
+    for (const ImageAugmentation& augmentation : augmentations) {
+      const TrainingBatches batches = batches_with(augmentation);
+      const DeviceDataset resident(dataset, data_at(DataLocation::kDevice), precision, test_device());
+      const DeviceDataset loaded(dataset, data_at(DataLocation::kHost), precision, at::kCPU);
+      REQUIRE(resident.is_resident());
+      REQUIRE_FALSE(loaded.is_resident());
+      const auto loader = resident.training(batches);
+      const auto expected = loaded.training(batches);
+      for (int64_t number = 0; number < batches.count(); ++number)
+        check_equal(loader->next(), expected->next());
+      CHECK_THROWS_AS(loader->next(), std::logic_error);
+
+      const EvalBatches all{.samples = evenly_spread(30, 40), .batch_size = 7};
+      const auto test_feed = resident.evaluation(all);
+      const auto expected_test = loaded.evaluation(all);
+      for (int64_t number = 0; number < all.count(); ++number)
+        check_equal(test_feed->next(), expected_test->next());
+    }
+}
+
+TEST_CASE("batches that a slow device receives match the loader's") {
+  poison_freed_memory();
+  const ArrayDataset dataset = noise_images(40);
+  const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
+  const at::Device device = test_device();
+  const DeviceDataset source(dataset, data_at(DataLocation::kHost), Precision::kFp32, device);
+  const DeviceDataset loaded(dataset, data_at(DataLocation::kHost), Precision::kFp32, at::kCPU);
+  const auto loader = source.training(batches);
+  const auto expected = loaded.training(batches);
+  at::Tensor work = at::ones({512, 512}, device);
+  std::vector<at::Tensor> taken;  // computed from the batch while the device is behind
+  for (int64_t number = 0; number < batches.count(); ++number) {
+    for (int i = 0; i < 20; ++i)
+      work = work.matmul(work).div(work.sum());
+    taken.push_back(loader->next().input.mul(2));
+  }
+  for (const at::Tensor& twice : taken)
+    CHECK(at::equal(twice.cpu(), expected->next().input.mul(2)));
+}
+
+TEST_CASE("images are kept on the device if possible, and if requested") {
+  const ArrayDataset images = noise_images(2);
+  CHECK(is_kept_on_device(images, DataLocation::kDevice, at::kCPU));
+  CHECK(is_kept_on_device(images, DataLocation::kAuto, at::kCUDA));
+  CHECK_FALSE(is_kept_on_device(images, DataLocation::kAuto, at::kCPU));
+  CHECK_FALSE(is_kept_on_device(images, DataLocation::kHost, at::kCUDA));
+}
+
+/// Counts from 0; batch `bad` cannot be read.
+std::unique_ptr<BatchLoader> counting_loader(int64_t count, int64_t bad, std::atomic<int64_t>& made) {
+  return std::make_unique<BatchLoader>(
+      count,
+      [bad, &made](int64_t number, const std::stop_token&) {
+        if (number == bad) throw DataError("batch " + std::to_string(number));
+        ++made;
+        return Batch{.samples = {number}, .tokens = {number, number + 1}};
+      },
+      LoaderThreads{.threads = 2, .prefetch_batches = 3});
+}
+
+TEST_CASE("copying ahead keeps the order and passes an error on at its place") {
+  const at::Device device = test_device();
+  std::atomic<int64_t> made = 0;
+  CopyAheadLoader loader(counting_loader(20, 13, made), Precision::kFp32, device, make_copy_stream(device));
+  for (int64_t number = 0; number < 13; ++number) {
+    const TensorBatch batch = loader.next();
+    CHECK(batch.samples == std::vector<int64_t>{number});
+    CHECK(batch.input.item<int64_t>() == number);
+    CHECK(batch.labels.item<int64_t>() == number + 1);
+  }
+  CHECK(message_of<DataError>([&] { loader.next(); }) == "batch 13");
+  CHECK(message_of<DataError>([&] { loader.next(); }) == "batch 13");
+}
+
+TEST_CASE("copying ahead stays within its limit, and ends without being drained") {
+  const at::Device device = test_device();
+  std::atomic<int64_t> made = 0;
+  {
+    CopyAheadLoader loader(counting_loader(1000, -1, made), Precision::kFp32, device,
+                           make_copy_stream(device));
+    loader.next();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    CHECK(made <= 1 + 2 + 3);  // taken, copied, read ahead
+  }
+  std::atomic<int64_t> all = 0;
+  CopyAheadLoader loader(counting_loader(5, -1, all), Precision::kFp32, device, make_copy_stream(device));
+  for (int64_t number = 0; number < 5; ++number)
+    loader.next();
+  CHECK(all == 5);
+  CHECK_THROWS_AS(loader.next(), std::logic_error);
+}
+
+TEST_CASE("every token of a batch predicts the next one") {
+  const Batch tokens{.samples = {4, 9}, .tokens = {1, 2, 3, 4, 5, 6, 0, 1}};
+  const TensorBatch batch = to_tensors(tokens, Precision::kBf16, test_device());
+  CHECK(at::equal(batch.input.cpu(), at::tensor({1, 2, 3, 5, 6, 0}, at::kLong).view({2, 3})));
+  CHECK(at::equal(batch.labels.cpu(), at::tensor({2, 3, 4, 6, 0, 1}, at::kLong).view({2, 3})));
+}
+
+TEST_CASE("values that need no conversion are not copied") {
+  Batch batch{.samples = {0}, .image_shape = {1, 2, 2}, .images = {1, 2, 3, 4}, .labels = {3}};
+  const float* pixels = batch.images.data();
+  const TensorBatch tensors = to_tensors(std::move(batch), Precision::kFp32, at::kCPU);
+  CHECK(tensors.input.data_ptr<float>() == pixels);
+  CHECK(tensors.input.sizes() == at::IntArrayRef({1, 1, 2, 2}));
+}
+
+}  // namespace
+}  // namespace sdp

@@ -1,0 +1,40 @@
+#include <chrono>
+#include <thread>
+
+#include "catch.h"
+#include "engine/clocks.h"
+#include "engine/device.h"
+#include "test_device.h"
+
+namespace sdp {
+namespace {
+
+using namespace std::chrono_literals;
+
+double ms_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+TEST_CASE("each part of a step gets its time, and time between parts counts for none") {
+  StepClock clock(test_device());
+  const auto total = [&](StepPart part) { return clock.total_ms(part); };
+  const auto begin = std::chrono::steady_clock::now();
+  for (int pass = 0; pass < 2; ++pass) {
+    clock.enter(StepPart::kForward);
+    std::this_thread::sleep_for(20ms);
+    clock.enter(StepPart::kBackward);
+    std::this_thread::sleep_for(40ms);
+    clock.enter(std::nullopt);
+    std::this_thread::sleep_for(80ms);
+  }
+  synchronize(test_device());
+  constexpr double kSlack = 1;  // a GPU may pass the first event slightly late
+  CHECK(total(StepPart::kForward) > 40 - kSlack);
+  CHECK(total(StepPart::kBackward) > 80 - kSlack);
+  CHECK(total(StepPart::kOptimizer) == 0);
+  CHECK(total(StepPart::kForward) + total(StepPart::kBackward) < ms_since(begin) - 160 + kSlack);
+}
+
+}  // namespace sdp

@@ -1,0 +1,103 @@
+#include <sys/stat.h>
+
+#include "catch.h"
+#include "io/file.h"
+#include "spec/error.h"
+#include "spec/hash.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+namespace fs = std::filesystem;
+
+TEST_CASE("a file is replaced only by commit", "[atomic_file]") {
+  const TempFolder folder;
+  const fs::path path = folder / "file";
+  write_file_atomically(path, "old");
+  REQUIRE(get(path) == "old");
+  {
+    AtomicFile file(path);
+    file.write("new");
+    CHECK(get(path) == "old");
+  }
+  CHECK(get(path) == "old");
+  {
+    AtomicFile file(path);
+    file.write("new");
+    file.write("er");
+    file.commit();
+  }
+  CHECK(get(path) == "newer");
+  CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("an existing file of the temporary name is replaced, not written to", "[atomic_file]") {
+  const TempFolder folder;
+  put(folder / "precious", "precious");
+  fs::create_symlink(folder / "precious", folder / "file.tmp");
+  write_file_atomically(folder / "file", "1");
+  REQUIRE(mkfifo((folder / "file.tmp").c_str(), 0600) == 0);  // opening it would wait for a reader
+  write_file_atomically(folder / "file", "2");
+  CHECK(get(folder / "file") == "2");
+  CHECK(fs::symlink_status(folder / "file").type() == fs::file_type::regular);
+  fs::remove(folder / "file");
+  fs::create_symlink(folder / "precious", folder / "file");
+  write_file_atomically(folder / "file", "3");
+  CHECK(get(folder / "file") == "3");
+  CHECK(get(folder / "precious") == "precious");
+}
+
+TEST_CASE("input and output errors name the path, the reason and what to do", "[file]") {
+  const TempFolder folder;
+  const std::string message =
+      message_of<DataError>([&] { write_file_atomically(folder / "missing/file", "x"); });
+  CHECK(contains(message, (folder / "missing/file").string()));
+  CHECK(contains(message, "No such file or directory"));
+  CHECK(contains(message, "Check that the path is right"));
+
+  const std::string full = message_of<DataError>([] {
+    OutputFile file("/dev/full", OutputFile::Mode::kAppend);
+    file.write("x");
+    file.flush();
+  });
+  CHECK(contains(full, "/dev/full: No space left on device"));
+  CHECK(contains(full, "Free space"));
+  CHECK(contains(message_of<DataError>([&] { MappedFile file(folder.path()); }), "Is a directory"));
+  CHECK(contains(message_of<DataError>([&] { read_text(folder / "none"); }), "No such file"));
+  CHECK(contains(message_of<DataError>([&] { digest_file(folder / "none"); }), "No such file"));
+}
+
+TEST_CASE("output is complete and in order for pieces of any size", "[file]") {
+  const TempFolder folder;
+  std::string expected;
+  {
+    OutputFile file(folder / "file", OutputFile::Mode::kTruncate);
+    for (const size_t size :
+         {size_t{1}, size_t{1} << 20, size_t{7}, (size_t{1} << 20) - 3, size_t{3} << 20}) {
+      const std::string piece(size, static_cast<char>('a' + size % 26));
+      file.write(piece);
+      expected += piece;
+    }
+    file.sync();
+  }
+  CHECK(get(folder / "file") == expected);
+  {
+    OutputFile file(folder / "file", OutputFile::Mode::kAppend);
+    file.write("end");
+    file.flush();
+  }
+  CHECK(get(folder / "file") == expected + "end");
+}
+
+TEST_CASE("XXH3-128 has the published values and does not depend on the pieces", "[digest]") {
+  // From the reference implementation's test vectors (seed 0).
+  CHECK(xxh3_128("") == "99aa06d3014798d86001c324468d497f");
+  CHECK(xxh3_128("a") == "a96faf705af16834e6c632b61e964e1f");
+
+  const TempFolder folder;
+  const std::string text((size_t{1} << 20) + 12345, 'x');
+  put(folder / "file", text);
+  const FileDigest digest = digest_file(folder / "file");
+  CHECK(digest.bytes == static_cast<int64_t>(text.size()));
+  CHECK(digest.xxh3_128 == xxh3_128(text));
+  CHECK(xxh3_128(text) != xxh3_128(text + "x"));
+}

@@ -1,0 +1,146 @@
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "catch.h"
+#include "layers/loss.h"
+#include "test_device.h"
+
+namespace sdp {
+namespace {
+
+at::TensorOptions doubles() {
+  return at::TensorOptions(at::kDouble).device(test_device());
+}
+
+/// A head whose logits are the features.
+Head identity_head() {
+  return {.weight = at::eye(7, doubles()), .bias = at::zeros({7}, doubles())};
+}
+
+TEST_CASE("label smoothing mixes in the uniform distribution") {
+  const at::Tensor logits = at::randn({5, 7}, doubles());
+  const at::Tensor labels = at::arange(5, doubles().dtype(at::kLong));
+  const at::Tensor log_p = at::log_softmax(logits, 1);
+  const at::Tensor expected =
+      -(0.9 * log_p.gather(1, labels.unsqueeze(1)).squeeze(1) + 0.1 * log_p.mean(1)).mean();
+  CHECK(training_loss(logits, identity_head(), {labels}, 0.1).loss.item<double>() ==
+        Approx(expected.item<double>()).epsilon(1e-12));
+}
+
+TEST_CASE("the loss of a mixed batch is that of its soft labels") {
+  const at::Tensor logits = at::randn({5, 7}, doubles());
+  const Targets mixed{.labels = at::arange(5, doubles().dtype(at::kLong)),
+                      .mixed_labels = at::arange(5, doubles().dtype(at::kLong)).roll(1),
+                      .mix = 0.3};
+  const at::Tensor soft = 0.3 * at::one_hot(mixed.labels, 7).to(at::kDouble) +
+                          0.7 * at::one_hot(mixed.mixed_labels, 7).to(at::kDouble);
+  const at::Tensor expected = at::cross_entropy_loss(logits, soft, {}, at::Reduction::Mean, -100, 0.1);
+  CHECK(training_loss(logits, identity_head(), mixed, 0.1).loss.item<double>() ==
+        Approx(expected.item<double>()).epsilon(1e-12));
+}
+
+TEST_CASE("images of the class of their label are counted; mixed images and tokens are not") {
+  const at::Tensor logits = at::randn({64, 7}, doubles());
+  const at::Tensor labels = at::arange(64, doubles().dtype(at::kLong)).remainder(7);
+  const at::Tensor rows = logits.cpu();
+  int64_t expected = 0;
+  for (int64_t image = 0; image < 64; ++image) {
+    const double* const row = rows.const_data_ptr<double>() + 7 * image;
+    expected += std::max_element(row, row + 7) - row == image % 7;
+  }
+  CHECK(training_loss(logits, identity_head(), {labels}, 0).correct.item<int64_t>() == expected);
+  const Targets mixed{.labels = labels, .mixed_labels = labels.roll(1), .mix = 0.3};
+  CHECK_FALSE(training_loss(logits, identity_head(), mixed, 0).correct.defined());
+  const Targets tokens{labels.view({4, 16})};
+  CHECK_FALSE(training_loss(logits.view({4, 16, 7}), identity_head(), tokens, 0).correct.defined());
+}
+
+TEST_CASE("the loss of a language model is the mean over its tokens") {
+  const at::Tensor logits = at::randn({2, 3, 7}, doubles());
+  const at::Tensor labels = at::tensor({2, 3, 4, 6, 0, 1}, doubles().dtype(at::kLong)).view({2, 3});
+  const at::Tensor expected = -at::log_softmax(logits, 2).gather(2, labels.unsqueeze(2)).mean();
+  CHECK(training_loss(logits, identity_head(), {labels}, 0).loss.item<double>() ==
+        Approx(expected.item<double>()).epsilon(1e-12));
+}
+
+// ---- the loss of a language model, in chunks of rows ----
+
+constexpr int64_t kRows = 10;
+constexpr int64_t kWidth = 6;
+constexpr int64_t kVocabulary = 13;
+
+at::Tensor noise(int64_t rows, int64_t columns, at::ScalarType type) {
+  return at::randn({rows, columns}, doubles()).to(type);
+}
+
+at::Tensor draw_labels(int64_t rows) {
+  return at::randint(kVocabulary, {rows}, doubles().dtype(at::kLong));
+}
+
+struct Result {
+  at::Tensor loss, x_gradient, weight_gradient;
+};
+
+/// The gradients are those of 3 times the loss.
+template <class Loss>
+Result result_of(const at::Tensor& x, const at::Tensor& weight, Loss loss_of) {
+  const at::Tensor own_x = x.detach().clone().requires_grad_();
+  const at::Tensor own_weight = weight.detach().clone().requires_grad_();
+  const at::Tensor loss = loss_of(own_x, own_weight);
+  (3 * loss).backward();
+  return {.loss = loss.detach(), .x_gradient = own_x.grad(), .weight_gradient = own_weight.grad()};
+}
+
+TEST_CASE("the chunked loss and its gradients match ATen's") {
+  for (const double smoothing : {0.0, 0.1})
+    for (const int64_t rows_at_a_time : {1, 3, 5, 10, 64}) {
+      INFO("smoothing " << smoothing << ", rows " << rows_at_a_time);
+      const at::Tensor x = noise(kRows, kWidth, at::kDouble);
+      const at::Tensor weight = noise(kVocabulary, kWidth, at::kDouble) * 4;
+      const at::Tensor labels = draw_labels(kRows);
+      const Result ours = result_of(x, weight, [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
+        return linear_cross_entropy(own_x, own_weight, labels, smoothing, rows_at_a_time);
+      });
+      const Result atens = result_of(x, weight, [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
+        return at::cross_entropy_loss(at::linear(own_x, own_weight), labels, {}, at::Reduction::Mean, -100,
+                                      smoothing);
+      });
+      CHECK(at::allclose(ours.loss, atens.loss, 1e-12, 1e-12));
+      CHECK(at::allclose(ours.x_gradient, atens.x_gradient, 1e-12, 1e-12));
+      CHECK(at::allclose(ours.weight_gradient, atens.weight_gradient, 1e-12, 1e-12));
+    }
+}
+
+TEST_CASE("bf16 weights have a bf16 gradient that was summed in fp32") {
+  const at::Tensor x = noise(512, kWidth, at::kBFloat16);
+  const at::Tensor weight = noise(kVocabulary, kWidth, at::kBFloat16);
+  const at::Tensor labels = draw_labels(512);
+  const auto loss_of = [&](const at::Tensor& own_x, const at::Tensor& own_weight) {
+    return linear_cross_entropy(own_x, own_weight, labels, 0, 16);
+  };
+  const Result narrow = result_of(x, weight, loss_of);
+  const Result wide = result_of(x.to(at::kFloat), weight.to(at::kFloat), loss_of);
+  CHECK(narrow.loss.scalar_type() == at::kFloat);
+  CHECK(narrow.weight_gradient.scalar_type() == at::kBFloat16);
+  CHECK(narrow.x_gradient.scalar_type() == at::kBFloat16);
+  const double norm = wide.weight_gradient.norm().item<double>();
+  CHECK((narrow.weight_gradient.to(at::kFloat) - wide.weight_gradient).norm().item<double>() < 0.01 * norm);
+  CHECK(narrow.loss.item<double>() == Approx(wide.loss.item<double>()).epsilon(0.01));
+}
+
+TEST_CASE("without gradients the loss is the same, and the number of rows per chunk stays small") {
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = noise(kRows, kWidth, at::kDouble);
+  const at::Tensor weight = noise(kVocabulary, kWidth, at::kDouble);
+  const at::Tensor labels = draw_labels(kRows);
+  CHECK(linear_cross_entropy(x, weight, labels, 0, 4).item<double>() ==
+        Approx(at::cross_entropy_loss(at::linear(x, weight), labels).item<double>()).epsilon(1e-12));
+  CHECK(logit_rows_at_a_time(50304, false) == 256);
+  CHECK(logit_rows_at_a_time(10000, false) == 256);
+  CHECK(logit_rows_at_a_time(1000, false) == 4096);
+  CHECK(logit_rows_at_a_time(50304, true) == 4096);
+}
+
+}  // namespace
+}  // namespace sdp

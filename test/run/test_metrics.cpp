@@ -1,0 +1,195 @@
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "run/metrics.h"
+#include "spec/error.h"
+#include "spec/json_fields.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);)
+    lines.push_back(line);
+  return lines;
+}
+
+struct Forgetful {
+  double listed = 0;
+  int64_t forgotten = 0;
+
+  template <class Visitor>
+  static constexpr void fields(Visitor& field) {
+    field("listed", &Forgetful::listed);
+  }
+};
+static_assert(!lists_every_member<Forgetful>());
+
+}  // namespace
+
+TEST_CASE("records are lines of JSON: values of processes are lists by rank, unset ones are left out",
+          "[metrics]") {
+  const TrainRecord train = {.step = 3,
+                             .loss = 2,
+                             .exchange = {{{.reduce_bytes = 1, .reduce_wait_ms = 0, .gather_wait_ms = 1},
+                                           {.reduce_bytes = 2, .reduce_wait_ms = 0.25}}},
+                             .times = {{{.forward_ms = 4}, {.forward_ms = 5}}},
+                             .memory = {{{{.weights = 20}}, {{.weights = 21}}}}};
+  const json line = json::parse(to_json_line(train));
+  CHECK(line["kind"] == "train");
+  CHECK(line["exchange"]["reduce_bytes"] == json{1, 2});
+  CHECK(line["exchange_wait_ms"] == 0.625);  // the mean over ranks
+  CHECK(line["times"]["forward_ms"] == json{4, 5});
+  CHECK(line["memory"]["weights_bytes"] == json{20, 21});
+  CHECK_FALSE(line.contains("accuracy"));
+
+  EvalRecord eval = {.step = 3, .loss = 0, .tokens = 80};
+  eval.loss_uncorrected = -std::numeric_limits<double>::infinity();
+  const json evaluation = json::parse(to_json_line(eval));
+  CHECK(evaluation["perplexity"] == 1);  // exp(0) and exp(-inf)
+  CHECK(evaluation["loss_uncorrected"].is_null());
+  CHECK(evaluation["perplexity_uncorrected"] == 0);
+  CHECK_FALSE(evaluation.contains("branch_scale_trial"));
+  CHECK_FALSE(json::parse(to_json_line(EvalRecord{.loss = 0})).contains("perplexity"));
+  CHECK_FALSE(json::parse(to_json_line(StartRecord{.step = 3})).contains("checkpoint"));
+  CHECK(json::parse(to_json_line(TraceRecord{.samples = {7, 49999}}))["samples"] == json{7, 49999});
+}
+
+TEST_CASE("a line reads back as the record from which it was written", "[metrics]") {
+  const auto read_back = [](const auto& record) {
+    const std::string line = to_json_line(record);
+    const std::optional<MetricsRecord> read = record_of_line(line);
+    REQUIRE(read);
+    using Record = std::remove_cvref_t<decltype(record)>;
+    REQUIRE(std::holds_alternative<Record>(*read));
+    CHECK(to_json_line(std::get<Record>(*read)) == line);
+    return std::get<Record>(*read);
+  };
+  TrainRecord train = {
+      .step = 3, .loss = std::nan(""), .processes = {.skipped_samples = 2}, .slowest_rank = 1};
+  train.memory.ranks = {{{.weights = 1}}, {{.weights = 2, .buckets = 3}}};
+  train.exchange.ranks = {{.reduce_ms = 0.5}, {.busy_ms = 0.25}};
+  const TrainRecord read = read_back(train);
+  CHECK(std::isnan(read.loss));
+  CHECK(read.memory == train.memory);
+  CHECK(read.exchange == train.exchange);
+
+  EvalRecord eval = {.step = 3, .loss = 2, .tokens = 80, .loss_uncorrected = 3, .branch_scale = 0.5};
+  eval.branch_scale_trial =
+      BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25, .standard_error = 0.1};
+  eval.subnetwork_loss = {1, std::nan("")};
+  CHECK(read_back(eval).branch_scale_trial->loss_survival == 1.25);
+  CHECK(read_back(EvalRecord{.step = 3, .skipped_samples = 4}).skipped_samples == 4);
+  CHECK(read_back(StartRecord{.step = 3, .checkpoint = "c", .job = "7", .job_restarts = 2, .hosts = {"a"}})
+            .job_restarts == 2);
+  CHECK(read_back(CheckpointRecord{.step = 3, .save_s = 0.5, .bytes = 7}).bytes == 7);
+  const NonfiniteRecord nonfinite = {
+      .step = 3, .skipped = true, .gradient_ranks = {1}, .batches = {{.rank = 1, .samples = {5, 6}}}};
+  CHECK(read_back(nonfinite).batches.at(0).samples == std::vector<int64_t>{5, 6});
+}
+
+TEST_CASE("a line of an older version lacks keys; one of a newer version has more", "[metrics]") {
+  const auto train = std::get<TrainRecord>(
+      *record_of_line(R"({"kind":"train","step":7,"loss":1,"new":[{}],"memory":{"weights_bytes":[1,2]}})"));
+  CHECK(train.loss == 1);
+  CHECK(std::isnan(train.step_ms));
+  CHECK(train.processes.peak_tensor_memory_bytes == 0);
+  CHECK(train.exchange.ranks.empty());
+  REQUIRE(train.memory.ranks.size() == 2);
+  CHECK(train.memory.ranks[1].weights == 2);
+  const auto eval = std::get<EvalRecord>(*record_of_line(R"({"kind":"eval","step":7})"));
+  CHECK(eval.branch_scale == 1);
+  CHECK_FALSE(eval.loss_uncorrected);
+  CHECK(std::isnan(eval.times.eval_s));
+  CHECK_FALSE(record_of_line(R"({"kind":"of a newer program"})"));
+  for (const char* line : {"", "7", "{}", R"({"kind":"train"})", R"({"kind":"eval","step":1,"loss":[]})",
+                           R"({"kind":"train","step":1,"memory":{"weights_bytes":["x"]}})"})
+    CHECK_THROWS_AS(record_of_line(line), FieldError);
+}
+
+TEST_CASE("numbers keep every bit; values that JSON lacks are null", "[metrics]") {
+  for (const double loss : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 2.302585092994046}) {
+    const auto read = json::parse(to_json_line(TraceRecord{.loss = loss}))["loss"].get<double>();
+    CHECK(std::memcmp(&read, &loss, sizeof loss) == 0);
+  }
+  for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity()})
+    CHECK(json::parse(to_json_line(TrainRecord{.loss = loss}))["loss"].is_null());
+}
+
+TEST_CASE("each line is in the file as soon as it is appended", "[metrics]") {
+  const TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  put(path, "{\"step\":0}\n");
+  JsonLines metrics(path);
+  metrics.append(TrainRecord{.step = 1});
+  CHECK(lines_of(path).size() == 2);
+  metrics.append(EvalRecord{.step = 2});
+  REQUIRE(lines_of(path).size() == 3);
+  CHECK(json::parse(lines_of(path)[1])["kind"] == "train");
+  CHECK(json::parse(lines_of(path)[2])["kind"] == "eval");
+  CHECK(
+      contains(message_of<DataError>([] { JsonLines("/dev/full").append(EvalRecord{}); }), "No space left"));
+}
+
+TEST_CASE("the last evaluation at a step is found among other lines", "[metrics]") {
+  const TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  CHECK_FALSE(find_evaluation(path, 2));
+  JsonLines metrics(path);
+  metrics.append(TrainRecord{.step = 2});
+  metrics.append(EvalRecord{.step = 1, .branch_scale = 0.25});
+  CHECK_FALSE(find_evaluation(path, 2));
+  metrics.append(EvalRecord{.step = 2});
+  metrics.append(EvalRecord{.step = 2, .loss_uncorrected = 2, .branch_scale = 0.5});
+  REQUIRE(find_evaluation(path, 2));
+  CHECK(find_evaluation(path, 2)->branch_scale == 0.5);
+}
+
+TEST_CASE("cut_back keeps the lines up to a step and drops an incomplete one", "[metrics]") {
+  const TempFolder folder;
+  const auto path = folder / "trace.jsonl";
+  const std::string kept = "{\"step\":1,\"x\":0.10}\n{\"kind\":\"eval\",\"step\":2}\n";
+  SECTION("later lines, in any order") {
+    put(path, "{\"step\":3}\n" + kept + "{\"step\":4}\n");
+    CHECK(cut_back(path, 2) == 2);
+    CHECK(get(path) == kept);
+  }
+  SECTION("an incomplete line, even of an early enough step") {
+    put(path, kept + "{\"step\":2}");
+    cut_back(path, 5);
+    CHECK(get(path) == kept);
+    put(path, kept + "{\"st");
+    cut_back(path, 5);
+    CHECK(get(path) == kept);
+  }
+  SECTION("nothing to cut") {
+    put(path, kept);
+    cut_back(path, 2);
+    CHECK(get(path) == kept);
+  }
+  SECTION("everything") {
+    put(path, kept);
+    CHECK(cut_back(path, -1) == 0);
+    CHECK(get(path).empty());
+  }
+  SECTION("no file") {
+    CHECK(cut_back(path, 2) == 0);
+    CHECK_FALSE(std::filesystem::exists(path));
+  }
+  SECTION("a broken line in the middle is reported, and nothing is lost") {
+    for (const char* broken : {"{\"st\n", "{}\n", "7\n", "\n"}) {
+      const std::string text = kept + broken + kept;
+      put(path, text);
+      CHECK(contains(message_of<DataError>([&] { cut_back(path, 2); }), path.string() + ", line 3"));
+      CHECK(get(path) == text);
+    }
+  }
+}

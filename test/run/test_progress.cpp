@@ -1,0 +1,146 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "catch.h"
+#include "pseudo_terminal.h"
+#include "run/progress.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+
+namespace {
+
+ProgressState half_way() {
+  return {.step = 500,
+          .total_steps = 1000,
+          .epoch = 1.25,
+          .total_epochs = 10,
+          .loss = 2.30258,
+          .samples_per_s = 1050,
+          .seconds_left = 184,
+          .process_memory_bytes = (int64_t{5} << 30) / 4,
+          .tensor_memory_bytes = int64_t{20} << 20};
+}
+
+}  // namespace
+
+TEST_CASE("the progress line fits the available width", "[progress]") {
+  const ProgressState state = half_way();
+  const std::string full =
+      " 50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s process memory 1.25 GiB tensor memory 20.0 "
+      "MiB";
+  CHECK(format_progress(state, 118) == "[#####-----] " + full);
+  CHECK(format_progress(state, 105) == full);
+  CHECK(format_progress(state, 50) == "[###---]  50% epoch 1.25/10 loss 2.3026 ETA 3m 04s");
+  CHECK(format_progress(state, 20) == " 50% loss 2.3026");
+  for (int columns = -1; columns < 200; ++columns)
+    CHECK(static_cast<int>(format_progress(state, columns).size()) <= std::max(columns, 0));
+  CHECK(format_progress_line(state) == "step 500/1000 " + full);
+  CHECK(format_progress({.step = 999, .total_steps = 1000, .epoch = 2}, 20) == " 99% epoch 2.00");
+  CHECK(format_progress_line({}) == "step 0/0   0% epoch 0.00");
+}
+
+TEST_CASE("on a terminal one line is redrawn, at most ten times per second", "[progress]") {
+  const PseudoTerminal pty(60);
+  const Progress::Clock::time_point start;
+  const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
+  const auto state = [](int64_t step) { return ProgressState{.step = step, .total_steps = 10, .epoch = 1}; };
+  ProgressLine line(pty.terminal());
+  Progress progress(line, 1);
+
+  progress.update(state(1), at(0));
+  CHECK(pty.screen() == kErase + format_progress(state(1), 59));
+  progress.update(state(2), at(50));
+  progress.update(state(3), at(99));
+  CHECK(pty.screen().empty());
+  progress.update(state(4), at(300));
+  const std::string drawn = pty.screen();
+  CHECK(contains(drawn, " 40% epoch 1.00 ETA 0.6 s"));  // 3 steps in 0.3 s, 6 to go
+  CHECK(drawn.size() <= std::string(kErase).size() + 59);
+
+  line.clear();
+  CHECK(pty.screen() == kErase);
+  line.clear();
+  CHECK(pty.screen().empty());
+  progress.update(state(5), at(310));
+  progress.finish();
+  const std::string last = pty.screen();
+  CHECK(contains(last, " 50%"));
+  CHECK(last.ends_with("\r\n"));  // the terminal's line ending
+}
+
+TEST_CASE("the progress line of other work fits the available width", "[progress]") {
+  const TaskState state = {
+      .name = "evaluating the model", .unit = "batches", .done = 36, .total = 80, .elapsed_s = 9};
+  const std::string full = " 45% evaluating the model 36/80 batches ETA 11.0 s";  // 44 batches at 4 in 1 s
+  CHECK(format_task(state, 60) == "[###----] " + full);
+  CHECK(format_task(state, 50) == full);
+  CHECK(format_task(state, 11) == " 45%");
+  CHECK(format_task_line(state) == "evaluating the model: 36/80 batches  45% ETA 11.0 s");
+  CHECK(format_task_line({.name = "reading", .total = 2, .elapsed_s = 3}) == "reading:   0%");
+}
+
+TEST_CASE("long work is drawn on a terminal, and then removed", "[progress]") {
+  const PseudoTerminal pty(60);
+  const ProgressTask::Clock::time_point start;
+  const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
+  const auto drawn = [](int64_t done, double elapsed_s) {
+    return kErase + format_task({.name = "saving", .done = done, .total = 10, .elapsed_s = elapsed_s}, 59);
+  };
+  ProgressLine line(pty.terminal());
+  {
+    ProgressTask task(line, "saving", "", start);
+    task.update(1, 10, at(0));
+    task.update(2, 10, at(1999));
+    CHECK(pty.screen().empty());
+    task.update(3, 10, at(2000));
+    CHECK(pty.screen() == drawn(3, 2));
+    task.update(4, 10, at(2099));
+    CHECK(pty.screen().empty());
+    task.update(5, 10, at(2100));
+    CHECK(pty.screen() == drawn(5, 2.1));
+  }
+  CHECK(pty.screen() == kErase);
+  {
+    ProgressTask task(line, "saving", "", start);
+    task.update(10, 10, at(1000));
+  }
+  CHECK(pty.screen().empty());
+}
+
+TEST_CASE("work that ends soon leaves the training line in place", "[progress]") {
+  const PseudoTerminal pty(60);
+  const ProgressTask::Clock::time_point start;
+  ProgressLine line(pty.terminal());
+  Progress progress(line, 1);
+  progress.update({.step = 1, .total_steps = 10}, start);
+  pty.screen();
+  { ProgressTask(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(1)); }
+  CHECK(pty.screen().empty());
+  { ProgressTask(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(3)); }
+  const std::string shown = pty.screen();
+  CHECK(contains(shown, "saving"));
+  CHECK(shown.ends_with(kErase));
+  progress.update({.step = 2, .total_steps = 10}, start + std::chrono::seconds(4));
+  CHECK(contains(pty.screen(), " 20%"));
+}
+
+TEST_CASE("without a terminal, long work has a line every 10 s", "[progress]") {
+  const TempFolder folder;
+  const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);
+  REQUIRE(file >= 0);
+  const ProgressTask::Clock::time_point start;
+  ProgressLine line(file);
+  {
+    ProgressTask task(line, "evaluating", "batches", start);
+    for (int64_t done = 1; done <= 12; ++done)
+      task.update(done, 12, start + std::chrono::milliseconds(2500 * done));
+  }
+  close(file);
+  CHECK(get(folder / "out") ==
+        "evaluating: 4/12 batches  33% ETA 20.0 s\n"
+        "evaluating: 8/12 batches  66% ETA 10.0 s\n"
+        "evaluating: 12/12 batches 100% ETA 0.0 s\n");
+}

@@ -1,0 +1,155 @@
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cstring>
+
+#include "catch.h"
+#include "process/memory.h"
+#include "run/run_folder.h"
+#include "spec/error.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+namespace fs = std::filesystem;
+using namespace std::string_literals;
+
+namespace {
+
+RunFolder create(const std::filesystem::path& output_dir, const std::string& name, bool resume) {
+  const auto lock = [](const std::filesystem::path& folder) {
+    return RunLock::acquire(folder, [](const std::string&) {});
+  };
+  return create_run_folder(output_dir, name, resume, lock).folder;  // and the lock is released
+}
+
+}  // namespace
+
+TEST_CASE("a run gets a new folder, or its existing one if resumed", "[run_folder]") {
+  const TempFolder folder;
+  const auto output_dir = folder / "some/runs";
+  const RunFolder run = create(output_dir, "first", false);
+  CHECK(run.dir == output_dir / "first");
+  CHECK(std::filesystem::is_directory(run.dir));
+  put(run.spec(), "name: first");
+  std::filesystem::create_directories(run.dir / "checkpoints/.step-00000000.partial");
+  CHECK(create(output_dir, "first", false).dir == run.dir);  // no results that could be lost yet
+  put(run.metrics(), "{\"kind\":\"start\",\"step\":0}\n");
+  CHECK(create(output_dir, "first", false).dir == run.dir);
+  put(run.metrics(), "{\"kind\":\"start\",\"step\":0}\n{\"kind\":\"train\",\"step\":1}\n");
+
+  const std::string message = message_of<UsageError>([&] { create(output_dir, "first", false); });
+  CHECK(contains(message, run.dir.string()));
+  CHECK(contains(message, "--resume=if-any"));  // there is no checkpoint
+  CHECK(contains(message, "another name"));
+  std::filesystem::create_directories(run.dir / "checkpoints/step-00000010");
+  CHECK(contains(message_of<UsageError>([&] { create(output_dir, "first", false); }), "with --resume,"));
+
+  CHECK(create(output_dir, "first", true).dir == run.dir);
+  CHECK(get(run.spec()) == "name: first");
+  CHECK(std::filesystem::is_directory(create(output_dir, "second", true).dir));
+}
+
+TEST_CASE("new files in a run folder are removed unless they are kept, and existing ones stay",
+          "[run_folder]") {
+  const TempFolder folder;
+  const RunFolder run{folder / "some/runs/first"};
+  const auto fill = [&](bool keeps) {
+    const NewFolders new_folders(run);
+    const LockedRunFolder locked =
+        create_run_folder(run.dir.parent_path(), run.dir.filename(), /*resume=*/true,
+                          [](const fs::path& dir) { return RunLock::acquire(dir, [](const auto&) {}); });
+    NewFiles new_files(run);
+    fs::create_directories(run.dir / "checkpoints/step-00000000");
+    put(run.dir / "checkpoints/step-00000000/manifest.json", "{}");
+    put(run.spec(), "new");
+    if (keeps) new_files.keep();
+  };
+  fill(/*keeps=*/false);
+  CHECK_FALSE(fs::exists(folder / "some"));
+
+  fs::create_directories(run.dir);
+  put(run.dir / "notes.txt", "precious");
+  fill(/*keeps=*/false);
+  CHECK(get(run.dir / "notes.txt") == "precious");
+  CHECK(std::distance(fs::directory_iterator(run.dir), fs::directory_iterator()) == 1);
+
+  fs::remove_all(folder / "some");
+  fill(/*keeps=*/true);
+  CHECK(get(run.spec()) == "new");
+  CHECK(fs::exists(run.dir / "checkpoints/step-00000000/manifest.json"));
+  CHECK_FALSE(fs::exists(run.lock()));
+}
+
+TEST_CASE("impossible run folders are refused", "[run_folder]") {
+  const TempFolder folder;
+  for (const char* name : {"", ".", "..", "a/b", "/a"})
+    CHECK_THROWS_AS(create(folder.path(), name, true), UsageError);
+  put(folder / "file", "");
+  CHECK(contains(message_of<UsageError>([&] { create(folder / "file", "x", false); }), "cannot make"));
+  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "file", true); }), "cannot make"));
+}
+
+TEST_CASE("a run that may still continue is not resumed, and a refusal does not wait for it",
+          "[run_folder]") {
+  const TempFolder folder;
+  const fs::path dir = create(folder.path(), "run", false).dir;
+  put(RunFolder{dir}.metrics(), "results");
+  RunOwner elsewhere = this_process();
+  elsewhere.machine = "another";
+  elsewhere.host = "far-away";
+  put(RunFolder{dir}.lock(), lock_text(elsewhere, 0));
+  const std::string message = message_of<UsageError>([&] { create(folder.path(), "run", false); });
+  CHECK(contains(message, "--resume"));
+  CHECK(contains(message, "far-away"));
+  CHECK(get(RunFolder{dir}.lock()) == lock_text(elsewhere, 0));
+}
+
+TEST_CASE("links and pipes in place of a run's files are refused", "[run_folder]") {
+  const TempFolder folder;
+  const RunFolder run = create(folder.path(), "run", false);
+  put(run.spec(), "name: run");
+  put(folder / "precious", "precious");
+  fs::create_directory(folder / "elsewhere");
+  fs::create_directory_symlink(folder / "elsewhere", run.dir / "notes");  // not one of the run's files
+  CHECK_NOTHROW(check_run_files(run, /*to_write=*/true));
+  const auto refusal = [&](const fs::path& name) {
+    return message_of<UsageError>([&] { create(folder.path(), "run", /*resume=*/true); }) == ""   ? "accepted"
+           : contains(message_of<UsageError>([&] { check_run_files(run, true); }), name.string()) ? "refused"
+                                                                                                  : "another";
+  };
+  for (const char* name : {"metrics.jsonl", "log.txt", "latest", "rank-1.txt", "run.lock",
+                           "profile-rank-0.json", "events.out.tfevents.1.host"}) {
+    INFO(name);
+    fs::create_symlink(folder / "precious", run.dir / name);
+    CHECK(refusal(name) == "refused"s);
+    CHECK_NOTHROW(check_run_files(run, /*to_write=*/false));
+    fs::remove(run.dir / name);
+    REQUIRE(mkfifo((run.dir / name).c_str(), 0600) == 0);
+    CHECK(refusal(name) == "refused"s);
+    CHECK_THROWS_AS(check_run_files(run, /*to_write=*/false), UsageError);
+    fs::remove(run.dir / name);
+  }
+  fs::create_directory_symlink(folder / "elsewhere", run.dir / "checkpoints");
+  CHECK(refusal("checkpoints") == "refused"s);
+  fs::remove(run.dir / "checkpoints");
+  CHECK(get(folder / "precious") == "precious");
+
+  fs::create_directory_symlink("run", folder / "other name");
+  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "other name", true); }),
+                 "is a symbolic link"));
+  fs::create_directory_symlink(folder / "elsewhere", folder / "runs");
+  CHECK(create(folder / "runs", "run", false).dir == folder / "runs" / "run");
+}
+
+TEST_CASE("resident memory and its peak follow what a process touches", "[memory]") {
+  const int64_t before = resident_bytes();
+  constexpr int64_t kTouched = int64_t{64} << 20;
+  void* block = mmap(nullptr, kTouched, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(block != MAP_FAILED);
+  std::memset(block, 1, kTouched);
+  CHECK(resident_bytes() - before > kTouched * 9 / 10);
+  CHECK(resident_bytes() - before < kTouched * 3 / 2);
+  munmap(block, kTouched);
+  CHECK(resident_bytes() - before < kTouched / 2);
+  CHECK(peak_resident_bytes() - before > kTouched * 9 / 10);
+}

@@ -1,0 +1,416 @@
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "catch.h"
+#include "io/file.h"
+#include "other_user.h"
+#include "run/checkpoint_store.h"
+#include "spec/error.h"
+#include "spec/hash.h"
+#include "temp_folder.h"
+
+using namespace sdp;
+namespace fs = std::filesystem;
+
+namespace {
+
+Manifest manifest_of(int64_t step) {
+  Manifest manifest;
+  manifest.step = step;
+  manifest.updates = step - std::min<int64_t>(step, 2);
+  manifest.skipped_steps = step - manifest.updates;
+  manifest.batch_norm_updates = 3 * manifest.updates + 1000;
+  manifest.origin = {.step = 2,
+                     .updates = 1,
+                     .samples = 12345678901,
+                     .batch_norm_updates = 1000,
+                     .epochs = 0.1,
+                     .warmup = 2.7};
+  manifest.metrics_lines = 3;
+  manifest.training_data = {12345678901234, "größe"};
+  manifest.test_data = {7, "test"};
+  manifest.plan_hash = "plan";
+  manifest.workers = 8;
+  manifest.replicas = 2;
+  manifest.processes = 2;
+  manifest.threads = 3;
+  manifest.libtorch_version = "2.11.0";
+  manifest.program_version = "0.1.0";
+  return manifest;
+}
+
+void add(Manifest& manifest, const fs::path& folder, const std::string& name) {
+  const FileDigest digest = digest_file(folder / name);
+  manifest.files.push_back({name, digest.bytes, digest.xxh3_128});
+}
+
+/// Writes the files of a checkpoint into its partial folder.
+Manifest write_files(const CheckpointStore& store, int64_t step) {
+  const fs::path partial = store.begin(step);
+  Manifest manifest = manifest_of(step);
+  for (int64_t process = 0; process < 2; ++process) {
+    const std::string name = process_file_name(process, 2);
+    put(partial / name, "data of step " + std::to_string(step) + " and process " + std::to_string(process));
+    add(manifest, partial, name);
+  }
+  for (const char* name : {kSavedSpec, kSavedPlan}) {
+    put(partial / name, std::string(name) + " of step " + std::to_string(step));
+    add(manifest, partial, name);
+  }
+  return manifest;
+}
+
+void save(const CheckpointStore& store, int64_t step, int64_t keep_last = 100) {
+  store.commit(step, write_files(store, step), keep_last);
+}
+
+void overwrite(const fs::path& path, size_t at, char byte) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(at)).put(byte);
+}
+
+size_t entries_of(const fs::path& folder) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+using Steps = std::vector<int64_t>;
+
+}  // namespace
+
+/// The manifest with a correct digest, as if somebody had changed a number and updated the digest.
+std::string sealed(nlohmann::ordered_json json) {
+  const std::string zeros(32, '0');
+  json["xxh3_128"] = zeros;
+  std::string text = json.dump(2) + "\n";
+  return text.replace(text.rfind(zeros), zeros.size(), xxh3_128(text));
+}
+
+Manifest manifest_with_files() {
+  Manifest manifest = manifest_of(7);
+  for (int64_t process = 0; process < 2; ++process)
+    manifest.files.push_back({process_file_name(process, 2), 1234567890123, "00ff"});
+  return manifest;
+}
+
+TEST_CASE("a manifest is read back from its file, whose hash it contains", "[manifest]") {
+  const Manifest manifest = manifest_with_files();
+  const std::string text = manifest_text(manifest);
+  CHECK(parse_manifest(text, "m") == manifest);
+  CHECK(sealed(nlohmann::ordered_json::parse(text)) == text);
+  CHECK(process_file_name(0, 4) == "process-00000-of-00004.safetensors");
+  CHECK(process_file_name(123456, 200000) == "process-123456-of-200000.safetensors");
+}
+
+TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
+  const auto refusal = [](auto change) {
+    auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
+    change(json);
+    return message_of<DataError>([&] { parse_manifest(sealed(json), "where"); });
+  };
+  CHECK(refusal([](auto&) {}).empty());
+  CHECK(contains(refusal([](auto& json) { json["format_version"] = 4; }),
+                 "format_version is 4, this program reads 5"));
+  const auto whole = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
+  for (const auto& [key, value] : whole.items()) {
+    if (key == "xxh3_128") continue;
+    INFO(key);
+    CHECK(contains(refusal([&, k = key](auto& json) { json.erase(k); }), "\"" + key + "\""));
+    for (const auto& wrong : {nlohmann::ordered_json(-1), nlohmann::ordered_json(true)})
+      CHECK(contains(refusal([&, k = key](auto& json) { json[k] = wrong; }), key));
+  }
+  CHECK(contains(refusal([](auto& json) { json["origin"].erase("samples"); }), "\"origin\""));
+  CHECK(refusal([](auto& json) { json["origin"].erase("warmup"); }).empty());  // of an older program
+  CHECK(contains(refusal([](auto& json) { json["test_data"].erase("hash"); }), "\"test_data\""));
+  CHECK(contains(refusal([](auto& json) { json["files"][0].erase("bytes"); }), "bytes"));
+  CHECK(contains(refusal([](auto& json) { json["files"][0]["name"] = "../x"; }), "\"../x\" is not the name"));
+  CHECK(contains(message_of<DataError>([] { parse_manifest("{\"step\": ", "where"); }),
+                 "where: not a JSON object"));
+}
+
+TEST_CASE("contradictory numbers in a manifest are refused", "[manifest]") {
+  const auto is_refused = [](const char* key, int64_t value) {
+    auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
+    json[key] = value;
+    return contains(message_of<DataError>([&] { parse_manifest(sealed(json), "where"); }),
+                    "contradict each other");
+  };
+  CHECK(is_refused("step", 8));
+  CHECK(is_refused("updates", 6));
+  CHECK(is_refused("updates", 4));
+  CHECK(is_refused("updates", int64_t{INT64_MAX}));
+  CHECK(is_refused("skipped_steps", 1));
+  CHECK(is_refused("batch_norm_updates", 999));
+  CHECK(is_refused("workers", 0));
+  CHECK(is_refused("workers", 3));
+  CHECK(is_refused("replicas", 0));
+  CHECK(is_refused("processes", 0));
+  CHECK(is_refused("processes", 1));
+  CHECK(is_refused("processes", 4));
+}
+
+TEST_CASE("a checkpoint exists after commit and not before", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  CHECK_FALSE(store.latest_step().has_value());
+  CHECK(store.steps().empty());
+
+  const Manifest manifest = write_files(store, 120);
+  CHECK(store.partial_path(120).filename() == ".step-00000120.partial");
+  CHECK_FALSE(store.latest_step().has_value());
+  store.commit(120, manifest, 2);
+  CHECK(store.latest_step() == 120);
+  CHECK(store.folder(120) == run / "checkpoints/step-00000120");
+  CHECK(get(run / "latest") == "step-00000120\n");
+  CHECK(store.read(120, true) == manifest);
+  CHECK(entries_of(run / "checkpoints") == 1);
+  CHECK(entries_of(store.folder(120)) == 5);
+}
+
+TEST_CASE("begin starts from an empty folder", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  put(store.begin(1) / "left over", "x");
+  CHECK(entries_of(store.begin(1)) == 0);
+}
+
+TEST_CASE("the newest keep_last checkpoints stay", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  for (const int64_t step : {0, 5, 10})
+    save(store, step, 3);
+  CHECK(store.steps() == Steps{0, 5, 10});
+  save(store, 15, 3);
+  CHECK(store.steps() == Steps{5, 10, 15});
+  save(store, 20, 1);
+  CHECK(store.steps() == Steps{20});
+  CHECK(entries_of(run / "checkpoints") == 1);
+}
+
+TEST_CASE("an old checkpoint that cannot be removed is named but is not an error", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  save(store, 10, 2);
+  const fs::path stays = store.folder(10);
+  fs::create_directory(stays / "in use");
+  put(stays / "in use" / "file", "x");
+  const OtherUser nobody(run.path());
+  fs::permissions(stays / "in use", fs::perms::owner_read | fs::perms::owner_exec);
+  const auto commit = [&](int64_t step) { return store.commit(step, write_files(store, step), 1); };
+  for (const int64_t step : {20, 20, 30}) {
+    const std::vector<std::string> left = commit(step);
+    REQUIRE(left.size() == 1);
+    CHECK(contains(left.front(), ".step-00000010"));
+    CHECK(store.steps() == Steps{step});
+  }
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints"))
+    if (fs::exists(entry.path() / "in use")) fs::permissions(entry.path() / "in use", fs::perms::owner_all);
+  CHECK(commit(40).empty());
+  CHECK(entries_of(run / "checkpoints") == 1);
+}
+
+TEST_CASE("the checkpoint just written stays even if newer ones exist", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  for (const int64_t step : {10, 20, 30})
+    save(store, step);
+  save(store, 15, 1);  // resumed from 10
+  CHECK(store.latest_step() == 15);
+  CHECK(store.steps() == Steps{15, 20, 30});
+}
+
+TEST_CASE("a checkpoint of the same step is replaced", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  save(store, 10);
+  put(store.folder(10) / process_file_name(0, 2), "damaged");
+  save(store, 10);
+  CHECK(store.read(10, true).step == 10);
+  CHECK(entries_of(run / "checkpoints") == 1);
+}
+
+TEST_CASE("wherever a run stops, the last complete checkpoint is found", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  save(store, 10);
+  const std::string latest_10 = get(run / "latest");
+  const Manifest manifest = write_files(store, 20);
+
+  SECTION("while the files are written") {
+    CHECK(store.latest_step() == 10);
+  }
+  SECTION("after the manifest is written, before the folder is renamed") {
+    put(store.partial_path(20) / "manifest.json", manifest_text(manifest));
+    CHECK(store.latest_step() == 10);
+  }
+  SECTION("a folder of that name has no manifest") {
+    fs::rename(store.partial_path(20), store.folder(20));
+    CHECK(store.latest_step() == 10);
+    put(run / "latest", "step-00000020\n");
+    CHECK(store.latest_step() == 10);
+  }
+  SECTION("before `latest` is written: it names the previous checkpoint, which is complete") {
+    store.commit(20, manifest, 100);
+    put(run / "latest", latest_10);
+    CHECK(store.latest_step() == 10);
+  }
+  SECTION("in the first checkpoint, before `latest` is written") {
+    store.commit(20, manifest, 1);
+    fs::remove(run / "latest");
+    CHECK(store.latest_step() == 20);
+  }
+  SECTION("`latest` is empty or names a folder that does not exist") {
+    store.commit(20, manifest, 100);
+    for (const char* text : {"", "step-00000030\n", "../../elsewhere", "step-20"}) {
+      put(run / "latest", text);
+      CHECK(store.latest_step() == 20);
+    }
+  }
+  SECTION("`latest` is missing and the newest folder is incomplete") {
+    store.commit(20, manifest, 100);
+    fs::remove(run / "latest");
+    fs::remove(store.folder(20) / process_file_name(1, 2));
+    CHECK(store.latest_step() == 10);
+  }
+  SECTION("while a checkpoint of the same step is replaced") {
+    store.commit(20, manifest, 100);
+    fs::rename(store.folder(20), run / "checkpoints/.step-00000020.removed.partial");
+    CHECK(store.latest_step() == 10);
+  }
+  // Whatever was left behind, the run continues from there and cleans up.
+  save(store, 20);
+  save(store, 30, 2);
+  CHECK(store.latest_step() == 30);
+  CHECK(store.steps() == Steps{20, 30});
+  CHECK(entries_of(run / "checkpoints") == 2);
+}
+
+TEST_CASE("commit refuses an incomplete checkpoint", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  const Manifest manifest = write_files(store, 10);
+  CHECK_THROWS_AS(store.commit(11, manifest, 1), std::logic_error);
+  CHECK_THROWS_AS(store.commit(10, manifest, 0), std::logic_error);
+  fs::remove(store.partial_path(10) / process_file_name(1, 2));
+  const std::string message = message_of<DataError>([&] { store.commit(10, manifest, 1); });
+  CHECK(contains(message, "step 10 was not saved"));
+  CHECK(contains(message, process_file_name(1, 2) + " is missing"));
+  CHECK_FALSE(store.latest_step().has_value());
+}
+
+TEST_CASE("damage is reported with the file, the expected value and what to do", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  for (const int64_t step : {5, 10, 20})
+    save(store, step);
+  const fs::path file = store.folder(20) / process_file_name(1, 2), plan = store.folder(20) / kSavedPlan;
+  const fs::path manifest = store.folder(20) / "manifest.json";
+  const std::string data = get(file);
+  const auto flipped = [](std::string text) { return text.replace(3, 1, 1, static_cast<char>(text[3] ^ 4)); };
+  const auto refusal = [&](bool verify_hashes = false) {
+    return message_of<DataError>([&] { store.read(20, verify_hashes); });
+  };
+  const auto check_refused = [&](const std::string& text, const std::string& part) {
+    CHECK(contains(text, part));
+    CHECK(contains(text, "step-00000005, step-00000010"));
+    CHECK(contains(text, "--resume=latest-good"));
+  };
+  SECTION("cut short") {
+    put(file, data.substr(0, 10));
+    check_refused(refusal(),
+                  file.string() + " has 10 bytes, the manifest says " + std::to_string(data.size()));
+  }
+  SECTION("a flipped bit") {
+    put(file, flipped(data));
+    CHECK(refusal().empty());
+    check_refused(refusal(true), file.string() + " has the XXH3-128 hash " + xxh3_128(flipped(data)) +
+                                     ", the manifest says " + xxh3_128(data));
+  }
+  SECTION("a missing file, and no other checkpoint") {
+    fs::remove(file);
+    check_refused(refusal(), file.string() + " is missing");
+    fs::remove_all(store.folder(5));
+    fs::remove_all(store.folder(10));
+    CHECK(contains(refusal(), "There is no other checkpoint"));
+  }
+  SECTION("a broken manifest is reported, not skipped; that of another step is refused") {
+    put(manifest, "{");
+    CHECK(store.latest_step() == 20);
+    check_refused(refusal(), manifest.string());
+    put(manifest, get(store.folder(10) / "manifest.json"));
+    CHECK(contains(refusal(), "is of step 10, not 20"));
+  }
+  SECTION("a file that describes the run, whose hash is always verified") {
+    put(plan, flipped(get(plan)));
+    for (const bool verify_hashes : {false, true})
+      check_refused(refusal(verify_hashes), plan.string());
+    CHECK_THROWS_AS(store.verified_file(20, kSavedPlan), DataError);
+    CHECK(store.verified_file(20, kSavedSpec) == store.folder(20) / kSavedSpec);
+  }
+  SECTION("a step without a checkpoint") {
+    CHECK(contains(message_of<DataError>([&] { store.read(7, false); }),
+                   "step-00000007/manifest.json is missing"));
+  }
+}
+
+TEST_CASE("the newest checkpoint that verifies is found, and skipped ones are reported", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  std::vector<std::string> passed_over;
+  const auto latest_good = [&](bool verify_hashes = true) {
+    passed_over.clear();
+    return store.latest_good_step(verify_hashes,
+                                  [&](const std::string& what) { passed_over.push_back(what); });
+  };
+  CHECK_FALSE(latest_good().has_value());
+  for (const int64_t step : {10, 20, 30, 40})
+    save(store, step);
+  CHECK(latest_good() == 40);
+  CHECK(passed_over.empty());
+
+  std::string data = get(store.folder(40) / process_file_name(1, 2));
+  data[2] ^= 1;
+  put(store.folder(40) / process_file_name(1, 2), data);
+  put(store.folder(30) / "manifest.json", "");
+  CHECK(latest_good() == 20);
+  REQUIRE(passed_over.size() == 2);
+  CHECK(contains(passed_over[0], process_file_name(1, 2)));
+  CHECK(contains(passed_over[1], (store.folder(30) / "manifest.json").string()));
+  CHECK(latest_good(/*verify_hashes=*/false) == 40);
+
+  // After a run has resumed from an older checkpoint, the later ones belong to an abandoned history.
+  put(run / "latest", "step-00000030\n");
+  CHECK(latest_good(/*verify_hashes=*/false) == 20);
+  for (const int64_t step : {10, 20})
+    fs::remove(store.folder(step) / process_file_name(0, 2));
+  CHECK(latest_good(/*verify_hashes=*/false) == 40);
+  const std::string none = message_of<DataError>([&] { latest_good(); });
+  for (const int64_t step : {10, 20, 30, 40})
+    CHECK(contains(none, store.folder(step).string()));
+}
+
+TEST_CASE("a checkpoint is refused with any bit of its manifest flipped, or cut anywhere", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  save(store, 20);
+  const auto refusal = [&] { return message_of<DataError>([&] { store.read(20, /*verify_hashes=*/true); }); };
+  const fs::path manifest = store.folder(20) / "manifest.json";
+  const std::string text = get(manifest);
+  int64_t accepted = 0;
+  for (size_t i = 0; i < text.size(); ++i)
+    for (int bit = 0; bit < 8; ++bit) {
+      overwrite(manifest, i, static_cast<char>(text[i] ^ (1 << bit)));
+      accepted += !contains(refusal(), manifest.string());
+      overwrite(manifest, i, text[i]);
+    }
+  for (const auto& file : fs::directory_iterator(store.folder(20))) {
+    const std::string whole = get(file.path());
+    for (size_t size = whole.size(); size-- > 0;) {
+      fs::resize_file(file.path(), size);
+      accepted += !contains(refusal(), file.path().string());
+    }
+    put(file.path(), whole);
+  }
+  CHECK(accepted == 0);
+  CHECK(refusal().empty());
+}
