@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "data/device_loader.h"
 #include "engine/device.h"
+#include "engine/full_model.h"
 #include "eval/best.h"
 #include "eval/evaluation.h"
 #include "eval/predictions.h"

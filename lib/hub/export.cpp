@@ -15,6 +15,7 @@
 #include "data/tokens.h"
 #include "engine/checks.h"
 #include "engine/device.h"
+#include "engine/full_model.h"
 #include "eval/evaluation.h"
 #include "hub/library_files.h"
 #include "hub/model_config.h"
