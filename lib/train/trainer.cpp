@@ -74,7 +74,7 @@ class Trainer {
   const std::string measure_ = measure_of(experiment_.spec, run_.data.test_identity);
   Stopwatch since_save_;  ///< or since the run began; rank 0's decides
   TrainStep train_step_{experiment_, engine_, comm_, steps_.origin};
-  LoggingInterval interval_{experiment_, steps_, engine_, train_step_, run_.feed.get()};
+  LoggingInterval logging_interval_{experiment_, steps_, engine_, train_step_, run_.loader.get()};
   StepProfiler profiler_;
   StepWatch step_watch_;                 ///< shown by rank 0
   std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, if there is work to do
