@@ -79,10 +79,10 @@ using Steps = std::vector<int64_t>;
 }  // namespace
 
 /// The manifest with a correct digest, as if somebody had changed a number and updated the digest.
-std::string sealed(nlohmann::ordered_json json) {
+std::string sealed(nlohmann::ordered_json fields) {
   const std::string zeros(32, '0');
-  json["xxh3_128"] = zeros;
-  std::string text = json.dump(2) + "\n";
+  fields["xxh3_128"] = zeros;
+  std::string text = fields.dump(2) + "\n";
   return text.replace(text.rfind(zeros), zeros.size(), xxh3_128(text));
 }
 
@@ -104,35 +104,36 @@ TEST_CASE("a manifest is read back from its file, whose hash it contains", "[man
 
 TEST_CASE("an invalid manifest is refused, naming the key", "[manifest]") {
   const auto refusal = [](auto change) {
-    auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
-    change(json);
-    return message_of<DataError>([&] { parse_manifest(sealed(json), "where"); });
+    auto fields = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
+    change(fields);
+    return message_of<DataError>([&] { parse_manifest(sealed(fields), "where"); });
   };
   CHECK(refusal([](auto&) {}).empty());
-  CHECK(contains(refusal([](auto& json) { json["format_version"] = 4; }),
+  CHECK(contains(refusal([](auto& fields) { fields["format_version"] = 4; }),
                  "format_version is 4, this program reads 5"));
   const auto whole = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
   for (const auto& [key, value] : whole.items()) {
     if (key == "xxh3_128") continue;
     INFO(key);
-    CHECK(contains(refusal([&, k = key](auto& json) { json.erase(k); }), "\"" + key + "\""));
+    CHECK(contains(refusal([&, k = key](auto& fields) { fields.erase(k); }), "\"" + key + "\""));
     for (const auto& wrong : {nlohmann::ordered_json(-1), nlohmann::ordered_json(true)})
-      CHECK(contains(refusal([&, k = key](auto& json) { json[k] = wrong; }), key));
+      CHECK(contains(refusal([&, k = key](auto& fields) { fields[k] = wrong; }), key));
   }
-  CHECK(contains(refusal([](auto& json) { json["origin"].erase("samples"); }), "\"origin\""));
-  CHECK(refusal([](auto& json) { json["origin"].erase("warmup"); }).empty());  // of an older program
-  CHECK(contains(refusal([](auto& json) { json["test_data"].erase("hash"); }), "\"test_data\""));
-  CHECK(contains(refusal([](auto& json) { json["files"][0].erase("bytes"); }), "bytes"));
-  CHECK(contains(refusal([](auto& json) { json["files"][0]["name"] = "../x"; }), "\"../x\" is not the name"));
+  CHECK(contains(refusal([](auto& fields) { fields["origin"].erase("samples"); }), "\"origin\""));
+  CHECK(refusal([](auto& fields) { fields["origin"].erase("warmup"); }).empty());  // of an older program
+  CHECK(contains(refusal([](auto& fields) { fields["test_data"].erase("hash"); }), "\"test_data\""));
+  CHECK(contains(refusal([](auto& fields) { fields["files"][0].erase("bytes"); }), "bytes"));
+  CHECK(contains(refusal([](auto& fields) { fields["files"][0]["name"] = "../x"; }),
+                 "\"../x\" is not the name"));
   CHECK(contains(message_of<DataError>([] { parse_manifest("{\"step\": ", "where"); }),
                  "where: not a JSON object"));
 }
 
 TEST_CASE("contradictory numbers in a manifest are refused", "[manifest]") {
   const auto is_refused = [](const char* key, int64_t value) {
-    auto json = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
-    json[key] = value;
-    return contains(message_of<DataError>([&] { parse_manifest(sealed(json), "where"); }),
+    auto fields = nlohmann::ordered_json::parse(manifest_text(manifest_with_files()));
+    fields[key] = value;
+    return contains(message_of<DataError>([&] { parse_manifest(sealed(fields), "where"); }),
                     "contradict each other");
   };
   CHECK(is_refused("step", 8));
