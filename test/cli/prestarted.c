@@ -1,10 +1,14 @@
-// Loaded into sdp-train (LD_PRELOAD), starts it many times and LibTorch once: the program is loaded, and then forks a process for
-// every command that it reads from standard input. The process runs the program's own main.
+// Loaded into sdp-train (LD_PRELOAD), starts it many times and LibTorch once: the program is loaded, and then
+// forks a process for every command that it reads from standard input. The process runs the program's own
+// main.
 //
-// A command is a line with the number of its arguments, and then, each ended by a null byte, the files for standard output and
-// standard error and the arguments. The answer is the process's status (waitpid) as a line.
+// A command is a line with the number of its arguments, and then, each ended by a null byte, the files for
+// standard output and standard error and the arguments. The answer is the process's status (waitpid) as a
+// line.
 //
-// The copies that the program's launcher starts are forked in the same way. Not on a GPU: CUDA does not outlive a fork.
+// The copies that the program's launcher starts are forked in the same way. Not on a GPU: CUDA does not
+// outlive a fork. Processes that get signals are started as users do: forked copies share the descriptor
+// that a signal wakes.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -68,8 +72,8 @@ static int serve(int argc, char** argv, char** environment) {
 
 typedef int StartMain(Main*, int, char**, void (*)(void), void (*)(void), void (*)(void), void*);
 
-int __libc_start_main(Main* main, int argc, char** argv, void (*init)(void), void (*fini)(void), void (*rtld_fini)(void),
-                      void* stack_end) {
+int __libc_start_main(Main* main, int argc, char** argv, void (*init)(void), void (*fini)(void),
+                      void (*rtld_fini)(void), void* stack_end) {
   program = main;
   StartMain* const start = (StartMain*)dlsym(RTLD_NEXT, "__libc_start_main");
   return start(serve, argc, argv, init, fini, rtld_fini, stack_end);
