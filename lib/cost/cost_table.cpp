@@ -66,8 +66,7 @@ std::vector<Group> groups_of(const std::vector<Columns>& rows) {
   std::vector<Group> groups;
   for (int number = 0; number < static_cast<int>(rows.size()); ++number) {
     std::vector<std::string> texts = texts_of(rows[number]);
-    const auto same =
-        std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return group.texts == texts; });
+    const auto same = std::ranges::find_if(groups, [&](const Group& group) { return group.texts == texts; });
     if (same != groups.end())
       same->numbers.push_back(number);
     else
@@ -90,10 +89,10 @@ Columns summary_of(const std::vector<Columns>& rows, Summary summary) {
 }
 
 double smallest(const std::vector<double>& values) {
-  return *std::min_element(values.begin(), values.end());
+  return *std::ranges::min_element(values);
 }
 double largest(const std::vector<double>& values) {
-  return *std::max_element(values.begin(), values.end());
+  return *std::ranges::max_element(values);
 }
 double mean(const std::vector<double>& values) {
   double sum = 0;

@@ -36,8 +36,7 @@ CapturedCall combine(const RecordedCall& call, const RecordedCall& larger) {
 
 PassCapture combine(const RecordedPass& pass, const RecordedPass& larger, int first_parameter) {
   const auto is_same = [](const RecordedCall& a, const RecordedCall& b) { return a.op == b.op; };
-  if (pass.events.size() != larger.events.size() ||
-      !std::equal(pass.calls.begin(), pass.calls.end(), larger.calls.begin(), larger.calls.end(), is_same))
+  if (pass.events.size() != larger.events.size() || !std::ranges::equal(pass.calls, larger.calls, is_same))
     throw std::logic_error("a step does different operations on batches of different size");
   PassCapture result;
   for (size_t i = 0; i < pass.events.size(); ++i)
@@ -73,7 +72,7 @@ std::vector<int> first_parameters(const ModelLayout& layout) {
 }
 
 bool have_same_shapes(const std::vector<ParameterLayout>& a, const std::vector<ParameterLayout>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+  return std::ranges::equal(a, b, [](const auto& one, const auto& other) {
     return one.shape == other.shape && one.role == other.role;
   });
 }
@@ -143,8 +142,8 @@ void StepCaptures::record(int worker, const std::vector<LayerGroupKey>& keys) {
 
 StepCapture StepCaptures::of(int worker) {
   const std::vector<LayerGroupKey> keys = keys_of(worker);
-  const bool is_known = std::all_of(keys.begin(), keys.end(),
-                                    [&](const LayerGroupKey& key) { return layer_groups_.contains(key); });
+  const bool is_known =
+      std::ranges::all_of(keys, [&](const LayerGroupKey& key) { return layer_groups_.contains(key); });
   if (!is_known) record(worker, keys);
   StepCapture capture;
   for (size_t s = 0; s < keys.size(); ++s)
@@ -167,7 +166,7 @@ std::vector<int> first_of_kind(const ModelLayout& layout) {
     const int block = branches[b].block;
     if (branches[b].kind.empty() || block == branches.front().block || block == branches.back().block)
       continue;
-    const auto found = std::find_if(firsts.begin(), firsts.end(), [&](size_t first) {
+    const auto found = std::ranges::find_if(firsts, [&](size_t first) {
       return are_of_one_kind(branches[first], branches[b]) &&
              have_same_shapes(parameters[first], parameters[b]);
     });

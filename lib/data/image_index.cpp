@@ -210,13 +210,13 @@ TarEntry ImageIndex::member(int64_t image) const {
 }
 
 size_t ImageIndex::group(int64_t image) const {
-  const auto after = std::upper_bound(first_images_.begin(), first_images_.end(), image);
+  const auto after = std::ranges::upper_bound(first_images_, image);
   return static_cast<size_t>(after - first_images_.begin()) - 1;
 }
 
 bool ImageIndex::has_places() const {
   const auto is_shard = [](const ImageGroup& one) { return one.size_bytes > 0; };
-  const auto shards = static_cast<size_t>(std::count_if(groups_.begin(), groups_.end(), is_shard));
+  const auto shards = static_cast<size_t>(std::ranges::count_if(groups_, is_shard));
   if (shards == 0) return members_.empty();
   if (shards < groups_.size() || members_.size() != labels_.size()) return false;
   for (size_t image = 0; image < members_.size(); ++image) {
@@ -232,14 +232,12 @@ bool ImageIndex::has_places() const {
 bool ImageIndex::is_consistent(int64_t num_classes) const {
   const size_t images = labels_.size();
   const bool groups_begin_in_order =
-      first_images_.size() == groups_.size() && std::is_sorted(first_images_.begin(), first_images_.end()) &&
+      first_images_.size() == groups_.size() && std::ranges::is_sorted(first_images_) &&
       (groups_.empty() ? images == 0 : first_images_.front() == 0 && first_images_.back() <= size());
-  const bool names_end_in_order = name_ends_.size() == images &&
-                                  std::is_sorted(name_ends_.begin(), name_ends_.end()) &&
+  const bool names_end_in_order = name_ends_.size() == images && std::ranges::is_sorted(name_ends_) &&
                                   names_.size() == (images == 0 ? 0 : name_ends_.back());
   return groups_begin_in_order && names_end_in_order && has_places() &&
-         std::all_of(labels_.begin(), labels_.end(),
-                     [&](int32_t label) { return label >= 0 && label < num_classes; });
+         std::ranges::all_of(labels_, [&](int32_t label) { return label >= 0 && label < num_classes; });
 }
 
 // ---- on disk ----

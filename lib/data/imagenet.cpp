@@ -152,8 +152,7 @@ void ImageNet::read(int64_t index, std::span<uint8_t> chw) const {
 
 void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed,
                                  int64_t position, std::span<uint8_t> chw) const {
-  if (std::find(steps.begin(), steps.end(), Augmentation::kResizedCrop) == steps.end())
-    return read(index, chw);
+  if (std::ranges::find(steps, Augmentation::kResizedCrop) == steps.end()) return read(index, chw);
   check_span(chw);
   with_image(*files_, checked(index), options_, [&](EncodedImage& image) {
     const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), seed, position));

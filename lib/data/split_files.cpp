@@ -86,8 +86,7 @@ void refuse_almost_shards(const Selection& selection, Split split, const ShardNa
   const auto is_val = [](const fs::path& file) {
     return file.filename().string().find("val") != std::string::npos;
   };
-  if (split == Split::kTest && !names.val_and_test && std::any_of(files.begin(), files.end(), is_val))
-    words = {"val"};
+  if (split == Split::kTest && !names.val_and_test && std::ranges::any_of(files, is_val)) words = {"val"};
   for (const fs::path& file : files_matching(selection.folder, "*")) {
     const std::string name = file.filename().string();
     const std::string small = lower_case(name);
@@ -96,9 +95,9 @@ void refuse_almost_shards(const Selection& selection, Split split, const ShardNa
              (names.extension == ".tar" && small.ends_with(".tgz"));
     };
     const auto has = [&](const std::string& text) {
-      return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
+      return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
     };
-    if (!has(small) || std::none_of(kPacked.begin(), kPacked.end(), ends)) continue;
+    if (!has(small) || std::ranges::none_of(kPacked, ends)) continue;
     if (name.ends_with(names.extension) && has(name)) continue;
     throw DataError(
         fmt::format("{0}: not read, as its name is not *train*{2}, *val*{2} or *test*{2}. Unpack it if it is "
@@ -147,7 +146,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 std::string enumerate(const std::vector<std::string>& names) {

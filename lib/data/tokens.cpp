@@ -93,8 +93,7 @@ int64_t TokenDataset::samples_in(const TokenShard& shard) const {
 void TokenDataset::append_sample(int64_t index, Buffer<int64_t>& tokens) const {
   if (index < 0 || index >= size_) throw std::logic_error(fmt::format("TokenDataset: no sample {}", index));
   // The last shard that begins at or before the sample: one without samples begins where the next one does.
-  const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
-                                      [](int64_t i, const Shard& shard) { return i < shard.first_sample; });
+  const auto after = std::ranges::upper_bound(shards_, index, {}, &Shard::first_sample);
   const Shard& shard = *std::prev(after);
   shard.tokens.append((index - shard.first_sample) * sequence_length_, sequence_length_ + 1, vocab_size_,
                       tokens);
