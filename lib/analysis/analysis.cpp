@@ -200,7 +200,8 @@ std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<Subn
                                     const std::function<void(const std::string& message)>& on_skipped,
                                     const OnProgress& on_progress) {
   const int workers = plans.front().workers;
-  const SubnetPlan one_worker = one_worker_plan(plans.front().layout);
+  // One worker that owns everything; its tensors have the full model's shapes.
+  const SubnetPlan one_worker = make_plan(plans.front().layout, SubnetworkSpec{}, /*seed=*/0);
   WorkerModel dense_model(spec, one_worker, /*worker=*/0, device, values);
   std::vector<RegimeSums> regimes;
   for (SubnetPlan& plan : plans)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -88,17 +89,8 @@ Columns summary_of(const std::vector<Columns>& rows, Summary summary) {
   return result;
 }
 
-double smallest(const std::vector<double>& values) {
-  return *std::ranges::min_element(values);
-}
-double largest(const std::vector<double>& values) {
-  return *std::ranges::max_element(values);
-}
 double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (double value : values)
-    sum += value;
-  return sum / static_cast<double>(values.size());
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 }  // namespace
@@ -119,9 +111,9 @@ std::string cost_table(const std::string& of, const std::vector<ProcessFigures>&
   for (const Group& group : groups)
     add(format_numbers(group.numbers, kMostCharacters), group.texts);
   if (groups.size() > 1) {
-    add("smallest", texts_of(summary_of(rows, smallest)));
+    add("smallest", texts_of(summary_of(rows, std::ranges::min)));
     add("mean", texts_of(summary_of(rows, mean)));
-    add("largest", texts_of(summary_of(rows, largest)));
+    add("largest", texts_of(summary_of(rows, std::ranges::max)));
   }
   if (dense) add("DDP", texts_of(columns_of(*dense)));
   return table.str();

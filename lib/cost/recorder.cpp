@@ -53,9 +53,8 @@ struct Recording {
   /// recomputations have later numbers than the forward pass; they belong to the layer group that recomputes.
   void enter_backward(int64_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= end) return;
-    const auto after = std::ranges::upper_bound(
-        starts, static_cast<uint64_t>(number),
-        [](uint64_t n, const std::pair<uint64_t, size_t>& start) { return n < start.first; });
+    const auto after = std::ranges::upper_bound(starts, static_cast<uint64_t>(number), {},
+                                                &std::pair<uint64_t, size_t>::first);
     if (after != starts.begin()) layer_group = std::prev(after)->second;
   }
 };

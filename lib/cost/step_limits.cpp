@@ -10,17 +10,6 @@
 #include "spec/error.h"
 
 namespace sdp {
-namespace {
-
-/// Bytes that a sample keeps for the backward pass, in the widest type.
-double bytes_per_sample(const ModelLayout& layout, const ExperimentSpec& spec) {
-  StepShape step = step_shape(spec, /*on_gpu=*/false);
-  step.precision = Precision::kFp64;
-  step.checkpoint_activations = false;
-  return kept_bytes_per_sample(layout, step);
-}
-
-}  // namespace
 
 StepShape step_shape(const ExperimentSpec& spec, bool on_gpu) {
   return {.model = spec.model,
@@ -54,7 +43,10 @@ double check_model_size(const ModelLayout& layout, const ExperimentSpec& spec) {
     throw UsageError(
         fmt::format("model: {} has {} parameters, expected at most {}. Lower its width, depth or vocabulary.",
                     layout.name, parameters, kMostParameters));
-  const double sample_bytes = bytes_per_sample(layout, spec);
+  StepShape step = step_shape(spec, /*on_gpu=*/false);
+  step.precision = Precision::kFp64;
+  step.checkpoint_activations = false;
+  const double sample_bytes = kept_bytes_per_sample(layout, step);
   if (sample_bytes > kMostSampleBytes)
     throw UsageError(fmt::format(
         "model: a sample of {} needs up to {:.3g} bytes of activations, expected at most {:.3g}. Lower the "

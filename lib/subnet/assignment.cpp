@@ -129,7 +129,7 @@ class BalancedSearch {
         effort_(problem) {
     // They are hardly ever whole.
     if (problem.depth.stage.empty())
-      for (const Owners& owners : plain_assignments(problem))
+      for (const Owners& owners : {assign_window(problem), assign_random(problem)})
         plain_.push_back(start_from(owners));
     starts_ = plain_;
     for (const Owners& owners : good_assignments(problem, random_))
@@ -213,7 +213,7 @@ class BalancedSearch {
   SearchLoads loads_;
   Effort effort_;
   EvenLoads even_;
-  std::vector<AssignmentSearch> plain_;
+  std::vector<AssignmentSearch> plain_;  // the result must not be worse than these
   std::vector<AssignmentSearch> starts_;
 };
 

@@ -290,10 +290,6 @@ void make_stages_even(Owners& owners, const AssignmentProblem& problem) {
   }
 }
 
-std::vector<Owners> plain_assignments(const AssignmentProblem& problem) {
-  return {assign_window(problem), assign_random(problem)};
-}
-
 std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBits& random) {
   const int n = problem.workers;
   const int p = problem.owners;
