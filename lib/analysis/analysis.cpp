@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -171,18 +172,12 @@ TrainingBatches batches_of(const ExperimentSpec& spec, int workers, const Analys
   return batches;
 }
 
-std::string known_names() {
-  std::string names;
-  for (const Regime regime : all_regimes())
-    names += (names.empty() ? "" : ", ") + name_of(regime);
-  return names;
-}
-
 Regime regime_named(std::string_view name, std::string_view option) {
+  std::vector<std::string> known;
   for (const Regime regime : all_regimes())
-    if (name_of(regime) == name) return regime;
+    if (known.emplace_back(name_of(regime)) == name) return regime;
   throw UsageError(fmt::format("{}: found '{}', expected a comma-separated list of regimes: {}", option, name,
-                               known_names()));
+                               fmt::join(known, ", ")));
 }
 
 }  // namespace

@@ -1,9 +1,6 @@
 #include "cost/step_captures.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -174,27 +171,6 @@ std::vector<int> first_of_kind(const ModelLayout& layout) {
     if (found == firsts.end()) firsts.push_back(b);
   }
   return result;
-}
-
-double kept_bytes_per_sample(const ModelLayout& layout, const StepShape& step) {
-  const SubnetPlan whole = make_plan(layout, SubnetworkSpec{}, 0);
-  try {
-    return StepCaptures(step, whole).of(0).kept_bytes(1);
-  } catch (const c10::Error&) {
-    return std::numeric_limits<double>::infinity();
-  }
-}
-
-std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout, const StepShape& step) {
-  const SubnetPlan whole = make_plan(layout, SubnetworkSpec{}, 0);
-  std::optional<int64_t> fewest;
-  for (const RecordedLayerGroup& layer_group : record_step(step, whole, 0, /*batch_size=*/1))
-    for (const RecordedCall& call : layer_group.forward.calls) {
-      if (call.op.name != "aten::native_batch_norm") continue;
-      const std::vector<int64_t>& shape = call.tensor(0).sizes;  // [1, C, S, S]
-      fewest = std::min(fewest.value_or(shape[2] * shape[3]), shape[2] * shape[3]);
-    }
-  return fewest;
 }
 
 }  // namespace sdp
