@@ -9,7 +9,7 @@
 #include "bench_data.h"
 #include "data/augment.h"
 #include "data/crops.h"
-#include "formats/jpeg.h"
+#include "formats/image.h"
 #include "io/file.h"
 #include "timer.h"
 
@@ -41,9 +41,9 @@ class TrainingPath {
 
   void operator()(const fs::path& path) {
     const std::vector<uint8_t> file = read_bytes(path);
-    JpegImage image(file);
-    const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), 1, position_));
-    decode_crop(image, crop, scaled_ ? eighths_for(crop, kSize) : 8, kSize, chw_);
+    const std::unique_ptr<EncodedImage> image = open_jpeg(file);
+    const Crop crop = crop_of(random_resized_crop(image->width(), image->height(), 1, position_));
+    decode_crop(*image, crop, scaled_ ? eighths_for(crop, kSize) : 8, kSize, chw_);
     transform_.augment(chw_, kSteps, 1, position_, out_);
     ++position_;
   }
@@ -91,10 +91,8 @@ void bench_jpeg(const fs::path& folder, double seconds) {
             [&] { std::for_each(paths.begin(), paths.end(), std::ref(train)); });
   }
   measure("decode", count, seconds, [&] {
-    for (const std::vector<uint8_t>& file : files) {
-      JpegImage image(file);
-      image.decode_all();
-    }
+    for (const std::vector<uint8_t>& file : files)
+      open_jpeg(file)->decode_all();
   });
   std::vector<uint8_t> rgb;
   measure("bare decode", count, seconds, [&] {

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -171,18 +172,12 @@ TrainingBatches batches_of(const ExperimentSpec& spec, int workers, const Analys
   return batches;
 }
 
-std::string known_names() {
-  std::string names;
-  for (const Regime regime : all_regimes())
-    names += (names.empty() ? "" : ", ") + name_of(regime);
-  return names;
-}
-
 Regime regime_named(std::string_view name, std::string_view option) {
+  std::vector<std::string> known;
   for (const Regime regime : all_regimes())
-    if (name_of(regime) == name) return regime;
+    if (known.emplace_back(name_of(regime)) == name) return regime;
   throw UsageError(fmt::format("{}: found '{}', expected a comma-separated list of regimes: {}", option, name,
-                               known_names()));
+                               fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -200,7 +195,8 @@ std::vector<RegimeAnalysis> analyze(const ExperimentSpec& spec, std::vector<Subn
                                     const std::function<void(const std::string& message)>& on_skipped,
                                     const OnProgress& on_progress) {
   const int workers = plans.front().workers;
-  const SubnetPlan one_worker = one_worker_plan(plans.front().layout);
+  // One worker that owns everything; its tensors have the full model's shapes.
+  const SubnetPlan one_worker = make_plan(plans.front().layout, SubnetworkSpec{}, /*seed=*/0);
   WorkerModel dense_model(spec, one_worker, /*worker=*/0, device, values);
   std::vector<RegimeSums> regimes;
   for (SubnetPlan& plan : plans)

@@ -41,10 +41,4 @@ at::Tensor WorkerModel::value(int parameter) const {
   return store_.leaf(0, parameter).detach();
 }
 
-SubnetPlan one_worker_plan(const ModelLayout& layout) {
-  SubnetworkSpec one_worker;
-  one_worker.assignment = Assignment::kWindow;
-  return make_plan(layout, one_worker, /*seed=*/0);
-}
-
 }  // namespace sdp

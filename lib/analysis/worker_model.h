@@ -45,7 +45,4 @@ class WorkerModel {
   std::unique_ptr<Model> model_;
 };
 
-/// The plan of one worker that owns everything; its tensors have the full model's shapes.
-SubnetPlan one_worker_plan(const ModelLayout& layout);
-
 }  // namespace sdp

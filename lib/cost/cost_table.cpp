@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -56,26 +57,6 @@ std::vector<std::string> texts_of(const Columns& columns) {
   return texts;
 }
 
-/// Rows with equal printed figures, in order of their first number.
-struct Group {
-  std::vector<std::string> texts;
-  std::vector<int> numbers;
-};
-
-std::vector<Group> groups_of(const std::vector<Columns>& rows) {
-  std::vector<Group> groups;
-  for (int number = 0; number < static_cast<int>(rows.size()); ++number) {
-    std::vector<std::string> texts = texts_of(rows[number]);
-    const auto same =
-        std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return group.texts == texts; });
-    if (same != groups.end())
-      same->numbers.push_back(number);
-    else
-      groups.push_back({std::move(texts), {number}});
-  }
-  return groups;
-}
-
 /// Summarizes each column; none for a column in which any row has no figure.
 template <class Summary>
 Columns summary_of(const std::vector<Columns>& rows, Summary summary) {
@@ -89,17 +70,8 @@ Columns summary_of(const std::vector<Columns>& rows, Summary summary) {
   return result;
 }
 
-double smallest(const std::vector<double>& values) {
-  return *std::min_element(values.begin(), values.end());
-}
-double largest(const std::vector<double>& values) {
-  return *std::max_element(values.begin(), values.end());
-}
 double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (double value : values)
-    sum += value;
-  return sum / static_cast<double>(values.size());
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 }  // namespace
@@ -114,15 +86,16 @@ std::string cost_table(const std::string& of, const std::vector<ProcessFigures>&
     table.add_row(std::move(texts));
   };
   std::vector<Columns> rows;
+  std::vector<std::vector<std::string>> printed;
   for (const ProcessFigures& process : processes)
-    rows.push_back(columns_of(process));
-  const std::vector<Group> groups = groups_of(rows);
-  for (const Group& group : groups)
-    add(format_numbers(group.numbers, kMostCharacters), group.texts);
+    printed.push_back(texts_of(rows.emplace_back(columns_of(process))));
+  const auto groups = grouped(printed);
+  for (const auto& [texts, numbers] : groups)
+    add(format_numbers(numbers, kMostCharacters), texts);
   if (groups.size() > 1) {
-    add("smallest", texts_of(summary_of(rows, smallest)));
+    add("smallest", texts_of(summary_of(rows, std::ranges::min)));
     add("mean", texts_of(summary_of(rows, mean)));
-    add("largest", texts_of(summary_of(rows, largest)));
+    add("largest", texts_of(summary_of(rows, std::ranges::max)));
   }
   if (dense) add("DDP", texts_of(columns_of(*dense)));
   return table.str();

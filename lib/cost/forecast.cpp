@@ -172,9 +172,8 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
 /// A forecast without its largest batch. Each time is that of the process that is slowest in it.
 StepForecast forecast_steps(const std::string& name, double flops_share,
                             const std::vector<ProcessStep>& steps, const DeviceProfile& device) {
-  const auto largest = std::max_element(
-      steps.begin(), steps.end(),
-      [](const ProcessStep& a, const ProcessStep& b) { return a.peak.total() < b.peak.total(); });
+  const auto largest = std::ranges::max_element(
+      steps, [](const ProcessStep& a, const ProcessStep& b) { return a.peak.total() < b.peak.total(); });
   StepForecast forecast{.name = name,
                         .peak = largest->peak,
                         .peak_process = static_cast<int>(largest - steps.begin()),

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "ops/ops.h"
@@ -192,40 +193,39 @@ void add(torch::Library& library, const char* name, Kernel kernel, const char* o
   library.impl(*overload ? (std::string(name) + "." + overload).c_str() : name, kernel);
 }
 
+/// For kernels of the meta device for the operators of a namespace.
+torch::Library* library_of(const char* name) {
+  return new torch::Library(torch::Library::IMPL, name, c10::DispatchKey::Meta, __FILE__, __LINE__);
+}
+
 }  // namespace
 
 void add_meta_kernels() {
-  static const auto* const added = [] {
-    auto* library =
-        new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
-    add(*library, "relu", [](const Tensor& x) { return at::empty_like(x); });
-    add(*library, "native_batch_norm", &batch_norm_sizes);
-    add(*library, "native_batch_norm_backward", &batch_norm_backward_sizes);
-    add(*library, "native_layer_norm", &layer_norm_sizes);
-    add(*library, "native_layer_norm_backward", &layer_norm_backward_sizes);
-    add(*library, "convolution_overrideable", &convolution_sizes);
-    add(*library, "convolution_backward_overrideable", &convolution_backward_sizes);
-    add(*library, "_scaled_dot_product_flash_attention_for_cpu", &attention_sizes);
-    add(*library, "_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward_sizes);
-    add(*library, "abs", &abs_sizes, "out");
-    add(*library, "roll", &roll_sizes);
-    add(*library, "index_select", &index_select_sizes);
-    add(*library, "embedding_dense_backward", &embedding_dense_backward_sizes);
-    return library;
+  static const auto never_destroyed = [] {
+    torch::Library* const aten = library_of("aten");
+    add(*aten, "relu", [](const Tensor& x) { return at::empty_like(x); });
+    add(*aten, "native_batch_norm", &batch_norm_sizes);
+    add(*aten, "native_batch_norm_backward", &batch_norm_backward_sizes);
+    add(*aten, "native_layer_norm", &layer_norm_sizes);
+    add(*aten, "native_layer_norm_backward", &layer_norm_backward_sizes);
+    add(*aten, "convolution_overrideable", &convolution_sizes);
+    add(*aten, "convolution_backward_overrideable", &convolution_backward_sizes);
+    add(*aten, "_scaled_dot_product_flash_attention_for_cpu", &attention_sizes);
+    add(*aten, "_scaled_dot_product_flash_attention_for_cpu_backward", &attention_backward_sizes);
+    add(*aten, "abs", &abs_sizes, "out");
+    add(*aten, "roll", &roll_sizes);
+    add(*aten, "index_select", &index_select_sizes);
+    add(*aten, "embedding_dense_backward", &embedding_dense_backward_sizes);
+    torch::Library* const own = library_of("sdp");
+    own->impl("rms_norm", &rms_norm_sizes);
+    own->impl("rms_norm_backward", &rms_norm_backward_sizes);
+    own->impl("swiglu", &swiglu_sizes);
+    own->impl("swiglu_backward", &swiglu_backward_sizes);
+    own->impl("rotate", &rotate_sizes);
+    own->impl("cross_entropy_", &cross_entropy_sizes);
+    return std::pair(aten, own);
   }();
-  static_cast<void>(added);
-  static const auto* const own = [] {
-    auto* library =
-        new torch::Library(torch::Library::IMPL, "sdp", c10::DispatchKey::Meta, __FILE__, __LINE__);
-    library->impl("rms_norm", &rms_norm_sizes);
-    library->impl("rms_norm_backward", &rms_norm_backward_sizes);
-    library->impl("swiglu", &swiglu_sizes);
-    library->impl("swiglu_backward", &swiglu_backward_sizes);
-    library->impl("rotate", &rotate_sizes);
-    library->impl("cross_entropy_", &cross_entropy_sizes);
-    return library;
-  }();
-  static_cast<void>(own);
+  static_cast<void>(never_destroyed);
 }
 
 }  // namespace sdp

@@ -39,22 +39,14 @@ std::string unit_table(const std::vector<UnitFigures>& units) {
 std::string depth_table(const std::vector<WorkerDepth>& depth) {
   constexpr size_t kMostCharacters = 40;  // for the numbers of a row's workers
   TextTable table({"worker", "branches by stage", "lacks stage", "longest run of absent blocks"});
-  std::vector<bool> is_shown(depth.size(), false);
-  for (size_t first = 0; first < depth.size(); ++first) {
-    if (is_shown[first]) continue;
-    std::vector<int> workers;
-    for (size_t worker = first; worker < depth.size(); ++worker) {
-      if (depth[worker] != depth[first]) continue;
-      is_shown[worker] = true;
-      workers.push_back(static_cast<int>(worker));
-    }
+  for (const auto& [own, workers] : grouped(depth)) {
     std::vector<size_t> lacking;
-    for (size_t stage = 0; stage < depth[first].branches_by_stage.size(); ++stage)
-      if (depth[first].branches_by_stage[stage] == 0) lacking.push_back(stage + 1);
+    for (size_t stage = 0; stage < own.branches_by_stage.size(); ++stage)
+      if (own.branches_by_stage[stage] == 0) lacking.push_back(stage + 1);
     table.add_row({format_numbers(workers, kMostCharacters),
-                   fmt::format("{}", fmt::join(depth[first].branches_by_stage, " ")),
+                   fmt::format("{}", fmt::join(own.branches_by_stage, " ")),
                    lacking.empty() ? "-" : fmt::format("{}", fmt::join(lacking, " ")),
-                   fmt::format("{}", depth[first].longest_gap_blocks)});
+                   fmt::format("{}", own.longest_gap_blocks)});
   }
   return table.str() + "\n";
 }
@@ -164,15 +156,12 @@ std::string forecast_table(const Forecast& forecast, int64_t micro_batches) {
                                             : "were measured by sdp-train doctor");
   TextTable table({"method", "peak", "activations at the peak", "most activations", "FLOPs", "sent/step",
                    "compute", "exchange", "waiting", "step", "largest batch"});
-  const auto add = [&](const StepForecast& method) {
+  for (const StepForecast& method : forecast.methods())
     table.add_row({method.name, format_bytes(method.peak.total()), format_bytes(method.peak.activations),
                    format_bytes(method.most_activations), format_percent(method.flops_share),
                    format_bytes(method.bytes_sent), format_milliseconds(method.compute_ms),
                    format_milliseconds(method.exchange_ms), format_milliseconds(method.waiting_ms),
                    format_milliseconds(method.step_ms), fmt::format("{}", method.largest_batch)});
-  };
-  for (const StepForecast& method : forecast.methods())
-    add(method);
   text += table.str();
   text += "Activations include the workspace. A batch is that of a worker.\n";
   if (micro_batches > 1)

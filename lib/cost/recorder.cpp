@@ -53,9 +53,8 @@ struct Recording {
   /// recomputations have later numbers than the forward pass; they belong to the layer group that recomputes.
   void enter_backward(int64_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= end) return;
-    const auto after = std::upper_bound(
-        starts.begin(), starts.end(), static_cast<uint64_t>(number),
-        [](uint64_t n, const std::pair<uint64_t, size_t>& start) { return n < start.first; });
+    const auto after = std::ranges::upper_bound(starts, static_cast<uint64_t>(number), {},
+                                                &std::pair<uint64_t, size_t>::first);
     if (after != starts.begin()) layer_group = std::prev(after)->second;
   }
 };
@@ -139,9 +138,7 @@ void note_arguments(PendingCall& pending, c10::ArrayRef<const c10::IValue> argum
 /// Whether the result is computed: not a view of an argument, and not just allocated.
 bool is_computed(const PendingCall& pending, const at::Tensor& result) {
   if (!result.defined()) return false;
-  const auto has = [](const auto& all, const auto* one) {
-    return std::find(all.begin(), all.end(), one) != all.end();
-  };
+  const auto has = [](const auto& all, const auto* one) { return std::ranges::find(all, one) != all.end(); };
   return has(pending.arguments, result.unsafeGetTensorImpl()) ||
          !has(pending.storages, result.storage().unsafeGetStorageImpl());
 }

@@ -1,9 +1,6 @@
 #include "cost/step_captures.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <stdexcept>
 
@@ -36,8 +33,7 @@ CapturedCall combine(const RecordedCall& call, const RecordedCall& larger) {
 
 PassCapture combine(const RecordedPass& pass, const RecordedPass& larger, int first_parameter) {
   const auto is_same = [](const RecordedCall& a, const RecordedCall& b) { return a.op == b.op; };
-  if (pass.events.size() != larger.events.size() ||
-      !std::equal(pass.calls.begin(), pass.calls.end(), larger.calls.begin(), larger.calls.end(), is_same))
+  if (pass.events.size() != larger.events.size() || !std::ranges::equal(pass.calls, larger.calls, is_same))
     throw std::logic_error("a step does different operations on batches of different size");
   PassCapture result;
   for (size_t i = 0; i < pass.events.size(); ++i)
@@ -73,7 +69,7 @@ std::vector<int> first_parameters(const ModelLayout& layout) {
 }
 
 bool have_same_shapes(const std::vector<ParameterLayout>& a, const std::vector<ParameterLayout>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& one, const auto& other) {
+  return std::ranges::equal(a, b, [](const auto& one, const auto& other) {
     return one.shape == other.shape && one.role == other.role;
   });
 }
@@ -143,8 +139,8 @@ void StepCaptures::record(int worker, const std::vector<LayerGroupKey>& keys) {
 
 StepCapture StepCaptures::of(int worker) {
   const std::vector<LayerGroupKey> keys = keys_of(worker);
-  const bool is_known = std::all_of(keys.begin(), keys.end(),
-                                    [&](const LayerGroupKey& key) { return layer_groups_.contains(key); });
+  const bool is_known =
+      std::ranges::all_of(keys, [&](const LayerGroupKey& key) { return layer_groups_.contains(key); });
   if (!is_known) record(worker, keys);
   StepCapture capture;
   for (size_t s = 0; s < keys.size(); ++s)
@@ -167,7 +163,7 @@ std::vector<int> first_of_kind(const ModelLayout& layout) {
     const int block = branches[b].block;
     if (branches[b].kind.empty() || block == branches.front().block || block == branches.back().block)
       continue;
-    const auto found = std::find_if(firsts.begin(), firsts.end(), [&](size_t first) {
+    const auto found = std::ranges::find_if(firsts, [&](size_t first) {
       return are_of_one_kind(branches[first], branches[b]) &&
              have_same_shapes(parameters[first], parameters[b]);
     });
@@ -175,27 +171,6 @@ std::vector<int> first_of_kind(const ModelLayout& layout) {
     if (found == firsts.end()) firsts.push_back(b);
   }
   return result;
-}
-
-double kept_bytes_per_sample(const ModelLayout& layout, const StepShape& step) {
-  const SubnetPlan whole = make_plan(layout, SubnetworkSpec{}, 0);
-  try {
-    return StepCaptures(step, whole).of(0).kept_bytes(1);
-  } catch (const c10::Error&) {
-    return std::numeric_limits<double>::infinity();
-  }
-}
-
-std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout, const StepShape& step) {
-  const SubnetPlan whole = make_plan(layout, SubnetworkSpec{}, 0);
-  std::optional<int64_t> fewest;
-  for (const RecordedLayerGroup& layer_group : record_step(step, whole, 0, /*batch_size=*/1))
-    for (const RecordedCall& call : layer_group.forward.calls) {
-      if (call.op.name != "aten::native_batch_norm") continue;
-      const std::vector<int64_t>& shape = call.tensor(0).sizes;  // [1, C, S, S]
-      fewest = std::min(fewest.value_or(shape[2] * shape[3]), shape[2] * shape[3]);
-    }
-  return fewest;
 }
 
 }  // namespace sdp

@@ -5,7 +5,6 @@
 // written once: in the model. Tests compare captures with the allocations of real steps.
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "cost/step_capture.h"
@@ -66,11 +65,5 @@ class StepCaptures {
 /// By branch: the first branch that computes the same (BranchLayout::kind), which may be itself; -1 for a
 /// branch that is like no other.
 std::vector<int> first_of_kind(const ModelLayout& layout);
-
-/// Bytes that a sample keeps for the backward pass; infinity if a tensor's size does not fit into 64 bits.
-double kept_bytes_per_sample(const ModelLayout& layout, const StepShape& step);
-
-/// The fewest values per channel and sample that a BatchNorm sees; none without BatchNorm.
-std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout, const StepShape& step);
 
 }  // namespace sdp

@@ -1,23 +1,46 @@
 #include "cost/step_limits.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <string_view>
+#include <utility>
 
+#include "cost/record_step.h"
 #include "ops/availability.h"
 #include "spec/error.h"
 
 namespace sdp {
 namespace {
 
-/// Bytes that a sample keeps for the backward pass, in the widest type.
+/// The fewest values per channel and sample that a BatchNorm sees; none without BatchNorm.
+std::optional<int64_t> fewest_norm_positions(const ModelLayout& layout, const StepShape& step) {
+  const SubnetPlan whole = make_plan(layout, SubnetworkSpec{}, 0);
+  std::optional<int64_t> fewest;
+  for (const RecordedLayerGroup& layer_group : record_step(step, whole, 0, /*batch_size=*/1))
+    for (const RecordedCall& call : layer_group.forward.calls) {
+      if (call.op.name != "aten::native_batch_norm") continue;
+      const std::vector<int64_t>& shape = call.tensor(0).sizes;  // [1, C, S, S]
+      fewest = std::min(fewest.value_or(shape[2] * shape[3]), shape[2] * shape[3]);
+    }
+  return fewest;
+}
+
+/// Bytes that a sample keeps for the backward pass, in the widest type; infinity if a tensor's size does not
+/// fit into 64 bits.
 double bytes_per_sample(const ModelLayout& layout, const ExperimentSpec& spec) {
+  const SubnetPlan whole = make_plan(layout, SubnetworkSpec{}, 0);
   StepShape step = step_shape(spec, /*on_gpu=*/false);
   step.precision = Precision::kFp64;
   step.checkpoint_activations = false;
-  return kept_bytes_per_sample(layout, step);
+  try {
+    return StepCaptures(std::move(step), whole).of(0).kept_bytes(1);
+  } catch (const c10::Error&) {
+    return std::numeric_limits<double>::infinity();
+  }
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace sdp {
 
 void TrainingBatches::check() const {
-  const bool slots_fit = std::all_of(slots.begin(), slots.end(), [&](const SlotId& slot) {
+  const bool slots_fit = std::all_of(slots.begin(), slots.end(), [&](const Slot& slot) {
     return slot.worker >= 0 && slot.worker < geometry.workers && slot.replica >= 0 &&
            slot.replica < geometry.replicas;
   });
@@ -17,7 +17,7 @@ void TrainingBatches::check() const {
 
 std::vector<TrainingSample> TrainingBatches::samples(int64_t number, int64_t dataset_size) const {
   const auto number_of_slots = static_cast<int64_t>(slots.size());
-  const SlotId slot = slots[static_cast<size_t>(number % number_of_slots)];
+  const Slot slot = slots[static_cast<size_t>(number % number_of_slots)];
   const int64_t micro_batch = number / number_of_slots % geometry.accumulate_steps;
   const int64_t step = first_step + number / per_step();
 

@@ -8,19 +8,14 @@
 
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "subnet/slot_map.h"
 
 namespace sdp {
-
-/// One worker in one replica.
-struct SlotId {
-  int64_t worker;
-  int64_t replica;
-};
 
 /// The training batches of a process: for each step, for each micro-batch, for each of its slots as listed.
 struct TrainingBatches {
   BatchGeometry geometry;
-  std::vector<SlotId> slots;
+  std::vector<Slot> slots;
   int64_t first_step;
   int64_t last_step;  ///< exclusive
   uint64_t seed;      ///< for the sampler and the augmentation

@@ -181,9 +181,8 @@ bool list_class(const fs::path& folder, int64_t label, ImageIndex& index, const 
 class ClassFolders final : public ImageFiles {
  public:
   ClassFolders(fs::path folder, int64_t num_classes, ImageIndex index)
-      : ImageFiles(std::move(index)), folder_(std::move(folder)), num_classes_(num_classes) {}
+      : ImageFiles(std::move(index), num_classes), folder_(std::move(folder)) {}
 
-  int64_t num_classes() const override { return num_classes_; }
   std::string place(int64_t image) const override { return path(image).string(); }
   std::vector<uint8_t> read(int64_t image) const override { return read_bytes(path(image)); }
 
@@ -193,7 +192,6 @@ class ClassFolders final : public ImageFiles {
   }
 
   fs::path folder_;
-  int64_t num_classes_;
 };
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "data/random.h"
-#include "formats/jpeg.h"
 
 namespace sdp {
 
@@ -100,7 +99,7 @@ int eighths_for(const Crop& crop, int64_t size) {
 void decode_crop(EncodedImage& image, const Crop& crop, int eighths, int64_t size, std::span<uint8_t> chw) {
   const auto scaled = [eighths](int64_t begin, int64_t end, int64_t length) {
     return std::pair(begin * eighths / 8,
-                     std::min((end * eighths + 7) / 8, JpegImage::scaled(length, eighths)));
+                     std::min(scaled_length(end, eighths), scaled_length(length, eighths)));
   };
   const auto [left, right] = scaled(crop.pixels.left, crop.pixels.right, image.width());
   const auto [top, bottom] = scaled(crop.pixels.top, crop.pixels.bottom, image.height());

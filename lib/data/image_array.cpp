@@ -198,7 +198,7 @@ std::vector<fs::path> ordered_shards(const fs::path& folder, const std::vector<s
 void append_sample(const fs::path& shard, const LabelledImage& sample, const OnProblem& on_problem,
                    ImageArray& images) {
   try {
-    const std::vector<uint8_t> chw = decode_image(sample.image.data, images.shape.height, images.shape.width);
+    const std::vector<uint8_t> chw = decode_image(sample.data, images.shape.height, images.shape.width);
     images.pixels.insert(images.pixels.end(), chw.begin(), chw.end());
     images.labels.push_back(static_cast<uint8_t>(sample.label));
   } catch (const DataError& error) {

@@ -16,11 +16,11 @@ namespace sdp {
 /// Labelled files, read into memory one at a time. All methods are const and thread-safe.
 class ImageFiles {
  public:
-  explicit ImageFiles(ImageIndex index) : index_(std::move(index)) {}
+  ImageFiles(ImageIndex index, int64_t num_classes) : index_(std::move(index)), num_classes_(num_classes) {}
   virtual ~ImageFiles() = default;
 
   const ImageIndex& index() const { return index_; }
-  virtual int64_t num_classes() const = 0;
+  int64_t num_classes() const { return num_classes_; }
   /// For messages: the path, or "SHARD: member NAME at offset N".
   virtual std::string place(int64_t image) const = 0;
   /// Throws DataError.
@@ -28,6 +28,7 @@ class ImageFiles {
 
  private:
   ImageIndex index_;
+  int64_t num_classes_;
 };
 
 /// Path of the saved index, a note about it, and the receiver of progress reports.

@@ -99,8 +99,10 @@ std::optional<std::string_view> payload_of(std::string_view file) {
 
 /// Changes within one clock tick have the same time, so a group that changed just now may change again
 /// unnoticed. It gets an impossible time.
-ImageGroup settled(ImageGroup group, int64_t listed_ns) {
+ImageGroup settled(ImageGroup group) {
   constexpr int64_t kTickNs = 2'000'000'000;
+  const int64_t listed_ns =
+      std::chrono::nanoseconds(fs::file_time_type::clock::now().time_since_epoch()).count();
   if (group.changed_ns > listed_ns - kTickNs) group.changed_ns = std::numeric_limits<int64_t>::min();
   return group;
 }
@@ -138,10 +140,6 @@ void remove_leftovers(const fs::path& index) {
     }
 }
 
-int64_t now_ns() {
-  return std::chrono::nanoseconds(fs::file_time_type::clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 ImageGroup group_of(const fs::path& folder, const std::string& name) {
@@ -163,7 +161,7 @@ void ImageIndex::begin_group(const ImageGroup& group) {
   first_images_.push_back(size());
 }
 
-void ImageIndex::add(std::string_view name, int64_t label) {
+void ImageIndex::add_file(std::string_view name, int64_t label) {
   names_ += name;
   if (names_.size() > std::numeric_limits<uint32_t>::max())
     throw DataError(
@@ -173,13 +171,9 @@ void ImageIndex::add(std::string_view name, int64_t label) {
   labels_.push_back(static_cast<int32_t>(label));
 }
 
-void ImageIndex::add_file(std::string_view name, int64_t label) {
-  add(name, label);
-}
-
 void ImageIndex::add_member(const TarEntry& member, int64_t label) {
   if (member.size_bytes > kMostMemberBytes) throw std::logic_error("ImageIndex: the member is too large");
-  add(member.name, label);
+  add_file(member.name, label);
   members_.push_back({.data_offset_bytes = member.data_offset_bytes,
                       .header_bytes = static_cast<uint32_t>(member.data_offset_bytes - member.offset_bytes),
                       .size_bytes = static_cast<uint32_t>(member.size_bytes)});
@@ -190,7 +184,7 @@ void ImageIndex::add_group(const ImageIndex& other, size_t group) {
   const bool is_last = group + 1 == other.groups_.size();
   const int64_t end = is_last ? other.size() : other.first_images_[group + 1];
   for (int64_t image = other.first_images_[group]; image < end; ++image) {
-    add(other.name(image), other.label(image));
+    add_file(other.name(image), other.label(image));
     if (!other.members_.empty()) members_.push_back(other.members_[static_cast<size_t>(image)]);
   }
 }
@@ -210,13 +204,13 @@ TarEntry ImageIndex::member(int64_t image) const {
 }
 
 size_t ImageIndex::group(int64_t image) const {
-  const auto after = std::upper_bound(first_images_.begin(), first_images_.end(), image);
+  const auto after = std::ranges::upper_bound(first_images_, image);
   return static_cast<size_t>(after - first_images_.begin()) - 1;
 }
 
 bool ImageIndex::has_places() const {
   const auto is_shard = [](const ImageGroup& one) { return one.size_bytes > 0; };
-  const auto shards = static_cast<size_t>(std::count_if(groups_.begin(), groups_.end(), is_shard));
+  const auto shards = static_cast<size_t>(std::ranges::count_if(groups_, is_shard));
   if (shards == 0) return members_.empty();
   if (shards < groups_.size() || members_.size() != labels_.size()) return false;
   for (size_t image = 0; image < members_.size(); ++image) {
@@ -232,14 +226,12 @@ bool ImageIndex::has_places() const {
 bool ImageIndex::is_consistent(int64_t num_classes) const {
   const size_t images = labels_.size();
   const bool groups_begin_in_order =
-      first_images_.size() == groups_.size() && std::is_sorted(first_images_.begin(), first_images_.end()) &&
+      first_images_.size() == groups_.size() && std::ranges::is_sorted(first_images_) &&
       (groups_.empty() ? images == 0 : first_images_.front() == 0 && first_images_.back() <= size());
-  const bool names_end_in_order = name_ends_.size() == images &&
-                                  std::is_sorted(name_ends_.begin(), name_ends_.end()) &&
+  const bool names_end_in_order = name_ends_.size() == images && std::ranges::is_sorted(name_ends_) &&
                                   names_.size() == (images == 0 ? 0 : name_ends_.back());
   return groups_begin_in_order && names_end_in_order && has_places() &&
-         std::all_of(labels_.begin(), labels_.end(),
-                     [&](int32_t label) { return label >= 0 && label < num_classes; });
+         std::ranges::all_of(labels_, [&](int32_t label) { return label >= 0 && label < num_classes; });
 }
 
 // ---- on disk ----
@@ -319,7 +311,7 @@ ImageIndex update_index(const IndexFile& file, const std::vector<ImageGroup>& gr
     if (found != saved_groups.end() && saved->groups()[found->second] == group) {
       index.add_group(*saved, found->second);
     } else {
-      index.begin_group(settled(group, now_ns()));
+      index.begin_group(settled(group));
       whole = list(group, index) && whole;
     }
     on_progress(++done, static_cast<int64_t>(groups.size()));

@@ -64,7 +64,6 @@ class ImageIndex {
     bool operator==(const Member&) const = default;
   };
 
-  void add(std::string_view name, int64_t label);
   /// Whether the vectors below are consistent, so that every image can be accessed.
   bool is_consistent(int64_t num_classes) const;
   /// Whether images in shards lie within them.

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <span>
 #include <utility>
 
 #include "data/dataset.h"
@@ -41,7 +40,7 @@ bool list_shard(const fs::path& shard, int64_t num_classes, ImageIndex& index, c
 class Shards final : public ImageFiles {
  public:
   Shards(std::vector<fs::path> shards, int64_t num_classes, ImageIndex index)
-      : ImageFiles(std::move(index)), shards_(std::move(shards)), num_classes_(num_classes) {
+      : ImageFiles(std::move(index), num_classes), shards_(std::move(shards)) {
     // Kept open if there are few. Most systems let a process open 1024 files, and there are two splits.
     constexpr size_t kMostOpen = 256;
     if (shards_.size() > kMostOpen) return;
@@ -49,30 +48,23 @@ class Shards final : public ImageFiles {
       files_.emplace_back(shard);
   }
 
-  int64_t num_classes() const override { return num_classes_; }
   std::string place(int64_t image) const override {
     return place_of(shards_[index().group(image)], index().member(image));
   }
   std::vector<uint8_t> read(int64_t image) const override {
     const size_t shard = index().group(image);
+    const TarEntry member = index().member(image);
     try {
-      return files_.empty() ? read_from(InputFile(shards_[shard]), image) : read_from(files_[shard], image);
+      return files_.empty() ? read_member(InputFile(shards_[shard]), member)
+                            : read_member(files_[shard], member);
     } catch (const DataError& error) {  // it names only the shard
       throw DataError(fmt::format("{}: {}", place(image), error.what()));
     }
   }
 
  private:
-  std::vector<uint8_t> read_from(const InputFile& file, int64_t image) const {
-    const TarEntry member = index().member(image);
-    std::vector<uint8_t> bytes(static_cast<size_t>(member.size_bytes));
-    file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(bytes)));
-    return bytes;
-  }
-
   std::vector<fs::path> shards_;
   std::vector<InputFile> files_;  // the shards, or empty
-  int64_t num_classes_;
 };
 
 }  // namespace

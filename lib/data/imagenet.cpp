@@ -69,21 +69,12 @@ fs::path index_path(const DataSpec& spec, Split split) {
          fmt::format("{}-{:016x}.sdp-index", name, XXH3_64bits(path.data(), path.size()));
 }
 
-ImageNet::Options options_of(const DataSpec& spec, const ModelSpec& model) {
-  const int64_t image_size = model.image_size();
-  const auto& set = spec.set.as<ImageNetSpec>();
-  const int64_t eval_resize = set.eval_resize.value();
+void check_eval_resize(int64_t eval_resize, int64_t image_size) {
   if (eval_resize < image_size)
     throw UsageError(
         fmt::format("data.eval_resize: {} is smaller than model.image_size: {}, the crop that is cut out "
                     "of it. Set data.eval_resize to {} or more.",
                     eval_resize, image_size, image_size));
-  return {.image_size = image_size,
-          .eval_resize = eval_resize,
-          .scaled_decoding = set.scaled_decoding,
-          .max_image_pixels = set.max_image_pixels,
-          .on_error = set.on_error,
-          .normalization = spec.pixel_normalization().value()};
 }
 
 /// Checks the header before anything is decoded.
@@ -96,14 +87,14 @@ void check_pixels(const EncodedImage& image, int64_t most) {
 
 /// Calls `use` with the image; adds the image's position to errors.
 template <class Use>
-void with_image(const ImageFiles& files, int64_t index, const ImageNet::Options& options, Use use) {
+void with_image(const ImageFiles& files, int64_t index, const ImageNetSpec& set, Use use) {
   const std::vector<uint8_t> file = files.read(index);
   try {
     const std::unique_ptr<EncodedImage> image = open_image(file);
-    check_pixels(*image, options.max_image_pixels);
+    check_pixels(*image, set.max_image_pixels);
     use(*image);
   } catch (const DataError& error) {
-    const std::string_view advice = options.on_error == OnError::kError
+    const std::string_view advice = set.on_error == OnError::kError
                                         ? "Replace it, or set data.on_error: skip to continue without it."
                                         : "Replace it.";
     throw DamagedImageError(fmt::format("{}: {}. {}", files.place(index), error.what(), advice));
@@ -112,10 +103,13 @@ void with_image(const ImageFiles& files, int64_t index, const ImageNet::Options&
 
 }  // namespace
 
-ImageNet::ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note)
-    : ImageDataset(options.on_error),
+ImageNet::ImageNet(std::unique_ptr<ImageFiles> files, const ImageNetSpec& set, int64_t image_size,
+                   Normalization normalization, std::string index_note)
+    : ImageDataset(set.on_error),
       files_(std::move(files)),
-      options_(options),
+      set_(set),
+      image_size_(image_size),
+      normalization_(std::move(normalization)),
       index_note_(std::move(index_note)) {}
 
 DataIdentity ImageNet::identity() const {
@@ -144,29 +138,27 @@ void ImageNet::check_span(std::span<const uint8_t> chw) const {
 
 void ImageNet::read(int64_t index, std::span<uint8_t> chw) const {
   check_span(chw);
-  with_image(*files_, checked(index), options_, [&](EncodedImage& image) {
-    const Crop crop = center_crop(image.width(), image.height(), options_.eval_resize, options_.image_size);
-    decode_crop(image, crop, 8, options_.image_size, chw);
+  with_image(*files_, checked(index), set_, [&](EncodedImage& image) {
+    const Crop crop = center_crop(image.width(), image.height(), *set_.eval_resize, image_size_);
+    decode_crop(image, crop, 8, image_size_, chw);
   });
 }
 
 void ImageNet::read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed,
                                  int64_t position, std::span<uint8_t> chw) const {
-  if (std::find(steps.begin(), steps.end(), Augmentation::kResizedCrop) == steps.end())
-    return read(index, chw);
+  if (std::ranges::find(steps, Augmentation::kResizedCrop) == steps.end()) return read(index, chw);
   check_span(chw);
-  with_image(*files_, checked(index), options_, [&](EncodedImage& image) {
+  with_image(*files_, checked(index), set_, [&](EncodedImage& image) {
     const Crop crop = crop_of(random_resized_crop(image.width(), image.height(), seed, position));
-    const int eighths =
-        options_.scaled_decoding && image.scales() ? eighths_for(crop, options_.image_size) : 8;
-    decode_crop(image, crop, eighths, options_.image_size, chw);
+    const int eighths = set_.scaled_decoding && image.scales() ? eighths_for(crop, image_size_) : 8;
+    decode_crop(image, crop, eighths, image_size_, chw);
   });
 }
 
 std::optional<ImageNet::Finding> ImageNet::check_image(int64_t index, const OnProblem& on_problem) const {
   return attempt(on_problem, [&] {
     Finding finding;
-    with_image(*files_, checked(index), options_, [&](EncodedImage& image) {
+    with_image(*files_, checked(index), set_, [&](EncodedImage& image) {
       const Pixels pixels = image.decode_all();
       finding.means =
           PixelMeans::of(kColorChannels, pixels.width() * pixels.height(), [&](int64_t channel, int64_t i) {
@@ -180,16 +172,18 @@ std::optional<ImageNet::Finding> ImageNet::check_image(int64_t index, const OnPr
 
 std::unique_ptr<ImageNet> open_imagenet(const DataSpec& spec, const ModelSpec& model, Split split,
                                         const OnProblem& on_problem, const OnProgress& on_progress) {
-  const ImageNet::Options options = options_of(spec, model);
+  const auto& set = spec.set.as<ImageNetSpec>();
+  check_eval_resize(set.eval_resize.value(), model.image_size());
   std::string note;
   const IndexOptions index{.path = index_path(spec, split), .note = note, .on_progress = on_progress};
   std::unique_ptr<ImageFiles> files =
-      holds_shards(spec) ? open_shards(files_of_split(spec.path, patterns_of(spec.set.as<ImageNetSpec>()),
-                                                      split, kShardNames),
-                                       model.num_classes(), index, on_problem)
-                         : open_class_folders(spec.path, split, index, on_problem);
+      holds_shards(spec)
+          ? open_shards(files_of_split({spec.path, set.train_files, set.test_files}, split, kShardNames),
+                        model.num_classes(), index, on_problem)
+          : open_class_folders(spec.path, split, index, on_problem);
   if (files->index().size() == 0) throw DataError(fmt::format("data.path: {} holds no images.", spec.path));
-  return std::make_unique<ImageNet>(std::move(files), options, std::move(note));
+  return std::make_unique<ImageNet>(std::move(files), set, model.image_size(),
+                                    spec.pixel_normalization().value(), std::move(note));
 }
 
 void ImageNetSpec::resolve(const ModelSpec& model) {

@@ -17,29 +17,21 @@ namespace sdp {
 
 class ImageNet final : public ImageDataset {
  public:
-  struct Options {
-    int64_t image_size;
-    int64_t eval_resize;
-    bool scaled_decoding;      ///< in training only: evaluation results must not depend on it
-    int64_t max_image_pixels;  ///< larger images count as damaged and are not decoded
-    OnError on_error;
-    Normalization normalization;
-  };
-  ImageNet(std::unique_ptr<ImageFiles> files, const Options& options, std::string index_note);
+  /// `set`: resolved. Only training uses its scaled_decoding: evaluation results must not depend on it.
+  ImageNet(std::unique_ptr<ImageFiles> files, const ImageNetSpec& set, int64_t image_size,
+           Normalization normalization, std::string index_note);
 
   int64_t size() const override { return files_->index().size(); }
   /// Identity from the names and labels of the images.
   DataIdentity identity() const override;
-  ImageShape shape() const override {
-    return {.channels = 3, .height = options_.image_size, .width = options_.image_size};
-  }
+  ImageShape shape() const override { return {.channels = 3, .height = image_size_, .width = image_size_}; }
   int64_t num_classes() const override { return files_->num_classes(); }
   std::string sample_name(int64_t index) const override { return files_->place(checked(index)); }
   int64_t label(int64_t index) const override { return files_->index().label(checked(index)); }
   void read(int64_t index, std::span<uint8_t> chw) const override;
   void read_for_training(int64_t index, std::span<const Augmentation> steps, uint64_t seed, int64_t position,
                          std::span<uint8_t> chw) const override;
-  const Normalization& normalization() const override { return options_.normalization; }
+  const Normalization& normalization() const override { return normalization_; }
 
   /// What `data check` finds in an image.
   struct Finding {
@@ -57,7 +49,9 @@ class ImageNet final : public ImageDataset {
   void check_span(std::span<const uint8_t> chw) const;
 
   std::unique_ptr<ImageFiles> files_;
-  Options options_;
+  ImageNetSpec set_;
+  int64_t image_size_;
+  Normalization normalization_;
   std::string index_note_;
 };
 

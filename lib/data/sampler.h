@@ -3,30 +3,9 @@
 // The order of training samples: an endless sequence of epoch permutations, indexed by global sample
 // position. Independent of which process computes what.
 
-#include <array>
 #include <cstdint>
 
 namespace sdp {
-
-/// The order of one epoch, computed position by position without a table, which would take gigabytes for a
-/// large set of tokens: a Feistel network over the smallest power of 4 that is not below the set's size,
-/// applied again while the result is outside the set (Black, Rogaway, "Ciphers with Arbitrary Finite
-/// Domains", CT-RSA 2002, the cycle-walking and generalized-Feistel ciphers).
-class EpochOrder {
- public:
-  /// For `size` >= 1 samples; the round keys are the stream `epoch` of RandomPurpose::kShuffle.
-  EpochOrder(int64_t size, uint64_t seed, int64_t epoch);
-
-  /// A bijection of 0..size-1.
-  int64_t index(int64_t place) const;
-
- private:
-  static constexpr int kRounds = 8;
-
-  uint64_t size_;
-  int half_bits_;  ///< bits in each half of a position
-  std::array<uint64_t, kRounds> round_keys_;
-};
 
 /// Position -> data-set index, a pure function of (dataset_size, seed, position).
 class Sampler {

@@ -13,7 +13,7 @@
 //   resolve(model)         fills what is unset
 //   missing()              what a missing folder should hold, how to get it, what to train on instead
 //
-// Images held in memory have these from HeldImagesRow (held_images.h). The others declare functions, without
+// Images held in memory have these from HeldImagesRow (small_images.h). The others declare functions, without
 // which they do not compile or link:
 //
 //   std::unique_ptr<Dataset> open_set(const NameSpec&, const DataSpec&, const ModelSpec&, Split,

@@ -20,42 +20,32 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The values of the keys for a folder.
-struct Selection {
-  const fs::path& folder;
-  const ShardPatterns& patterns;
-};
-
-const std::optional<std::string>& pattern_of(const Selection& selection, Split split) {
-  return split == Split::kTrain ? selection.patterns.train : selection.patterns.test;
-}
-
 std::string_view key_of(Split split) {
   return split == Split::kTrain ? "data.train_files" : "data.test_files";
 }
 
 /// May be empty.
-std::vector<fs::path> matching(const Selection& selection, Split split, const ShardNames& names) {
-  const std::optional<std::string>& pattern = pattern_of(selection, split);
-  return pattern ? files_matching(selection.folder, *pattern) : default_files(selection.folder, split, names);
+std::vector<fs::path> matching(const ShardPatterns& patterns, Split split, const ShardNames& names) {
+  const std::optional<std::string>& pattern = patterns.of(split);
+  return pattern ? files_matching(patterns.folder, *pattern) : default_files(patterns.folder, split, names);
 }
 
-[[noreturn]] void fail_without_match(const Selection& selection, Split split) {
-  const std::string& pattern = *pattern_of(selection, split);
+[[noreturn]] void fail_without_match(const ShardPatterns& patterns, Split split) {
+  const std::string& pattern = *patterns.of(split);
   if (pattern.find('/') != std::string::npos)
     throw UsageError(fmt::format("{}: {} has a folder in it, expected names inside data.path ({}).",
-                                 key_of(split), pattern, selection.folder.string()));
+                                 key_of(split), pattern, patterns.folder.string()));
   throw UsageError(
-      fmt::format("{}: no file in {} matches {}.", key_of(split), selection.folder.string(), pattern));
+      fmt::format("{}: no file in {} matches {}.", key_of(split), patterns.folder.string(), pattern));
 }
 
-[[noreturn]] void fail_without_default(const Selection& selection, Split split, const ShardNames& names) {
-  const std::vector<fs::path> others = files_matching(selection.folder, fmt::format("*{}", names.extension));
+[[noreturn]] void fail_without_default(const ShardPatterns& patterns, Split split, const ShardNames& names) {
+  const std::vector<fs::path> others = files_matching(patterns.folder, fmt::format("*{}", names.extension));
   const std::string wanted = split == Split::kTrain ? fmt::format("*train*{}", names.extension)
                                                     : fmt::format("*val*{0} or *test*{0}", names.extension);
   const std::string example =
       others.empty() ? "" : fmt::format(" ({}, ..)", others.front().filename().string());
-  const std::string folder = selection.folder.string();
+  const std::string folder = patterns.folder.string();
   const char* without = split == Split::kTest ? "\nWithout a test set, set data.validation_share: 0.1." : "";
   const std::string expected =
       fmt::format(fmt::runtime(names.expected), shell_word(folder), shell_word(folder + "/shards"));
@@ -63,10 +53,10 @@ std::vector<fs::path> matching(const Selection& selection, Split split, const Sh
                               others.size(), names.extension, example, expected, without));
 }
 
-[[noreturn]] void fail_shared(const Selection& selection, const fs::path& file) {
+[[noreturn]] void fail_shared(const ShardPatterns& patterns, const fs::path& file) {
   const std::string problem =
       fmt::format("{}: the name is one of a training shard and of a test shard", file.string());
-  if (selection.patterns.train || selection.patterns.test)
+  if (patterns.train || patterns.test)
     throw UsageError(fmt::format(
         "data.train_files and data.test_files: {}, so the model would be evaluated on what it was "
         "trained on. Name different files, or set the same pattern in both keys.",
@@ -78,7 +68,7 @@ std::vector<fs::path> matching(const Selection& selection, Split split, const Sh
 }
 
 /// Refuses files that would be shards of the split if they were unpacked or had another case.
-void refuse_almost_shards(const Selection& selection, Split split, const ShardNames& names,
+void refuse_almost_shards(const ShardPatterns& patterns, Split split, const ShardNames& names,
                           const std::vector<fs::path>& files) {
   constexpr std::array<std::string_view, 5> kPacked = {"", ".gz", ".bz2", ".xz", ".zst"};
   std::vector<std::string_view> words = {"train"};
@@ -86,9 +76,8 @@ void refuse_almost_shards(const Selection& selection, Split split, const ShardNa
   const auto is_val = [](const fs::path& file) {
     return file.filename().string().find("val") != std::string::npos;
   };
-  if (split == Split::kTest && !names.val_and_test && std::any_of(files.begin(), files.end(), is_val))
-    words = {"val"};
-  for (const fs::path& file : files_matching(selection.folder, "*")) {
+  if (split == Split::kTest && !names.val_and_test && std::ranges::any_of(files, is_val)) words = {"val"};
+  for (const fs::path& file : files_matching(patterns.folder, "*")) {
     const std::string name = file.filename().string();
     const std::string small = lower_case(name);
     const auto ends = [&](std::string_view packed) {
@@ -96,9 +85,9 @@ void refuse_almost_shards(const Selection& selection, Split split, const ShardNa
              (names.extension == ".tar" && small.ends_with(".tgz"));
     };
     const auto has = [&](const std::string& text) {
-      return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
+      return std::ranges::any_of(words, [&](auto word) { return text.find(word) != text.npos; });
     };
-    if (!has(small) || std::none_of(kPacked.begin(), kPacked.end(), ends)) continue;
+    if (!has(small) || std::ranges::none_of(kPacked, ends)) continue;
     if (name.ends_with(names.extension) && has(name)) continue;
     throw DataError(
         fmt::format("{0}: not read, as its name is not *train*{2}, *val*{2} or *test*{2}. Unpack it if it is "
@@ -122,19 +111,17 @@ std::vector<fs::path> default_files(const fs::path& folder, Split split, const S
   return files;
 }
 
-std::vector<fs::path> files_of_split(const fs::path& folder, const ShardPatterns& patterns, Split split,
-                                     const ShardNames& names) {
-  const Selection selection{folder, patterns};
-  std::vector<fs::path> files = matching(selection, split, names);
-  if (files.empty() && pattern_of(selection, split)) fail_without_match(selection, split);
-  if (!pattern_of(selection, split)) refuse_almost_shards(selection, split, names, files);
-  if (files.empty()) fail_without_default(selection, split, names);
+std::vector<fs::path> files_of_split(const ShardPatterns& patterns, Split split, const ShardNames& names) {
+  std::vector<fs::path> files = matching(patterns, split, names);
+  if (files.empty() && patterns.of(split)) fail_without_match(patterns, split);
+  if (!patterns.of(split)) refuse_almost_shards(patterns, split, names, files);
+  if (files.empty()) fail_without_default(patterns, split, names);
   // The same pattern in both keys means that evaluation on training data is intended.
-  if (selection.patterns.train && selection.patterns.train == selection.patterns.test) return files;
+  if (patterns.train && patterns.train == patterns.test) return files;
   const Split other = split == Split::kTrain ? Split::kTest : Split::kTrain;
-  const std::vector<fs::path> others = matching(selection, other, names);
+  const std::vector<fs::path> others = matching(patterns, other, names);
   const auto shared = std::find_first_of(files.begin(), files.end(), others.begin(), others.end());
-  if (shared != files.end()) fail_shared(selection, *shared);
+  if (shared != files.end()) fail_shared(patterns, *shared);
   return files;
 }
 
@@ -147,7 +134,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 std::string enumerate(const std::vector<std::string>& names) {

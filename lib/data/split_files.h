@@ -20,30 +20,26 @@ struct ShardNames {
   std::string_view expected;
 };
 
-/// data.train_files and data.test_files.
+/// The keys of a data set's shards.
 struct ShardPatterns {
-  std::optional<std::string> train = {};
-  std::optional<std::string> test = {};
-};
+  std::filesystem::path folder = {};      ///< data.path
+  std::optional<std::string> train = {};  ///< data.train_files
+  std::optional<std::string> test = {};   ///< data.test_files
 
-/// For a data set that has these keys.
-template <class Set>
-ShardPatterns patterns_of(const Set& set) {
-  return {.train = set.train_files, .test = set.test_files};
-}
+  const std::optional<std::string>& of(Split split) const { return split == Split::kTrain ? train : test; }
+};
 
 /// *train*EXTENSION, or *val*EXTENSION and *test*EXTENSION (see val_and_test), sorted by name. May be empty.
 std::vector<std::filesystem::path> default_files(const std::filesystem::path& folder, Split split,
                                                  const ShardNames& names);
 
-/// The files in data.path, `folder`, that match data.train_files or data.test_files, by default
-/// default_files(), sorted by name. Throws UsageError naming the key if its pattern matches nothing or
-/// contains a folder, and DataError if no default file exists. A file that belongs to the other split too is
-/// a UsageError if one of the keys is set and a DataError if none is; it is allowed only if both keys have
-/// the same pattern. Without a pattern, a file that would be a shard if it were unpacked or had another case
-/// (train-1.tar.gz, Train-1.TAR) is a DataError.
-std::vector<std::filesystem::path> files_of_split(const std::filesystem::path& folder,
-                                                  const ShardPatterns& patterns, Split split,
+/// The files in data.path that match data.train_files or data.test_files, by default default_files(), sorted
+/// by name. Throws UsageError naming the key if its pattern matches nothing or contains a folder, and
+/// DataError if no default file exists. A file that belongs to the other split too is a UsageError if one of
+/// the keys is set and a DataError if none is; it is allowed only if both keys have the same pattern. Without
+/// a pattern, a file that would be a shard if it were unpacked or had another case (train-1.tar.gz,
+/// Train-1.TAR) is a DataError.
+std::vector<std::filesystem::path> files_of_split(const ShardPatterns& patterns, Split split,
                                                   const ShardNames& names);
 
 // The contents of a data set's folder: for finding its files, and for messages about missing ones.

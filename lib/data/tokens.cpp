@@ -53,7 +53,8 @@ void check_same_size(const fs::path& shard, int64_t token_bytes, const std::opti
 }  // namespace
 
 std::vector<fs::path> token_shards_of(const DataSpec& spec, Split split) {
-  return files_of_split(spec.path, patterns_of(spec.set.as<TokensSpec>()), split, kTokenShardNames);
+  const auto& set = spec.set.as<TokensSpec>();
+  return files_of_split({spec.path, set.train_files, set.test_files}, split, kTokenShardNames);
 }
 
 TokenDataset::TokenDataset(const DataSpec& spec, Split split, int64_t vocab_size)
@@ -93,8 +94,7 @@ int64_t TokenDataset::samples_in(const TokenShard& shard) const {
 void TokenDataset::append_sample(int64_t index, Buffer<int64_t>& tokens) const {
   if (index < 0 || index >= size_) throw std::logic_error(fmt::format("TokenDataset: no sample {}", index));
   // The last shard that begins at or before the sample: one without samples begins where the next one does.
-  const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
-                                      [](int64_t i, const Shard& shard) { return i < shard.first_sample; });
+  const auto after = std::ranges::upper_bound(shards_, index, {}, &Shard::first_sample);
   const Shard& shard = *std::prev(after);
   shard.tokens.append((index - shard.first_sample) * sequence_length_, sequence_length_ + 1, vocab_size_,
                       tokens);
@@ -145,30 +145,25 @@ DataIdentity TokenDataset::identity() const {
   return {.samples = size_, .hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()))};
 }
 
-Batch TokenDataset::empty_batch(size_t size) const {
-  Batch batch;
-  batch.samples.reserve(size);
-  batch.tokens.reserve(size * static_cast<size_t>(sequence_length_ + 1));
-  return batch;
-}
-
-void TokenDataset::add_to(Batch& batch, int64_t index) const {
-  batch.samples.push_back(index);
-  append_sample(index, batch.tokens);
-}
-
 Batch TokenDataset::training_batch(std::span<const TrainingSample> samples, const ImageAugmentation&,
                                    uint64_t, const std::stop_token& stop) const {
-  Batch batch = empty_batch(samples.size());
-  for (size_t i = 0; i < samples.size() && !stop.stop_requested(); ++i)
-    add_to(batch, samples[i].index);
-  return batch;
+  std::vector<int64_t> indices;
+  for (const TrainingSample& sample : samples)
+    indices.push_back(sample.index);
+  return batch_of(indices, stop);
 }
 
 Batch TokenDataset::eval_batch(std::span<const int64_t> samples) const {
-  Batch batch = empty_batch(samples.size());
-  for (const int64_t index : samples)
-    add_to(batch, index);
+  return batch_of(samples, {});
+}
+
+Batch TokenDataset::batch_of(std::span<const int64_t> samples, const std::stop_token& stop) const {
+  Batch batch;
+  batch.tokens.reserve(samples.size() * static_cast<size_t>(sequence_length_ + 1));
+  for (size_t i = 0; i < samples.size() && !stop.stop_requested(); ++i) {
+    batch.samples.push_back(samples[i]);
+    append_sample(samples[i], batch.tokens);
+  }
   return batch;
 }
 

@@ -62,8 +62,7 @@ class TokenDataset final : public Dataset {
 
   int64_t samples_in(const TokenShard& shard) const;
   [[noreturn]] void refuse_short_shards() const;
-  Batch empty_batch(size_t size) const;
-  void add_to(Batch& batch, int64_t index) const;
+  Batch batch_of(std::span<const int64_t> samples, const std::stop_token& stop) const;
 
   MappedFile::Access access_;
   int64_t sequence_length_;

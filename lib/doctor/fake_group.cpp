@@ -1,11 +1,10 @@
-#include "doctor/fake_group.h"
-
 #include <ATen/ATen.h>
 
 #include <stdexcept>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "comm/connection.h"
+#include "doctor/measure.h"
 
 namespace sdp {
 namespace {

@@ -90,8 +90,8 @@ Finding finding_of_all(const std::vector<ProcessFacts>& processes, FindingOf fin
   for (const ProcessFacts& facts : processes)
     findings.push_back(finding_of(facts));
   const Finding all = merged(findings);
-  const bool are_alike = std::all_of(findings.begin(), findings.end(),
-                                     [&](const Finding& one) { return one == findings.front(); });
+  const bool are_alike =
+      std::ranges::all_of(findings, [&](const Finding& one) { return one == findings.front(); });
   if (all.status == Status::kFail || are_alike || !alike) return all;
   return failed(all.check, "not the same on all ranks: " + all.detail, advice);
 }
@@ -195,10 +195,9 @@ Finding check_network(const std::vector<ProcessFacts>& processes, const Ranks& r
   if (ranks.world == 1) return skipped(kCheck, "a single process");
   const bool all_connected = static_cast<int>(processes.size()) == ranks.world;
   const bool one_host =
-      ranks.single_host ||
-      (all_connected && std::all_of(processes.begin(), processes.end(), [&](const ProcessFacts& facts) {
-         return facts.host == processes.front().host;
-       }));
+      ranks.single_host || (all_connected && std::ranges::all_of(processes, [&](const ProcessFacts& facts) {
+                              return facts.host == processes.front().host;
+                            }));
   return finding_of_all(processes, [&](const ProcessFacts& facts) {
     const std::string& interface = facts.interface;
     if (one_host) return pass(kCheck, "one host, over " + interface);

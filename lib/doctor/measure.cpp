@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "doctor/fake_group.h"
 #include "engine/device.h"
 #include "engine/engine.h"
 #include "engine/train_step.h"

@@ -7,7 +7,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "formats/jpeg.h"
 #include "spec/error.h"
 #include "spec/text.h"
 
@@ -32,7 +31,7 @@ std::unique_ptr<EncodedImage> open_image(std::span<const uint8_t> file) {
   if (!wrong.empty()) throw DataError(wrong);
   if (is_png(file)) return open_png(file);
   if (is_webp(file)) return open_webp(file);
-  return std::make_unique<JpegImage>(file);
+  return open_jpeg(file);
 }
 
 std::vector<uint8_t> decode_image(std::span<const uint8_t> file, int64_t height, int64_t width) {
@@ -65,7 +64,7 @@ namespace {
 template <size_t count>
 bool has_extension(std::string_view name, const std::array<std::string_view, count>& extensions) {
   const std::string extension = lower_case(extension_of(name));
-  return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
+  return std::ranges::find(extensions, extension) != extensions.end();
 }
 
 }  // namespace
@@ -97,8 +96,7 @@ bool starts_as_image(std::span<const uint8_t> first_bytes) {
   const std::string_view text(reinterpret_cast<const char*>(first_bytes.data()), first_bytes.size());
   constexpr std::array<std::string_view, 5> kMagics = {"\xff\xd8\xff", "\x89PNG", "GIF8", "II*",
                                                        std::string_view("MM\0*", 4)};
-  return std::any_of(kMagics.begin(), kMagics.end(),
-                     [&](std::string_view magic) { return text.starts_with(magic); }) ||
+  return std::ranges::any_of(kMagics, [&](std::string_view magic) { return text.starts_with(magic); }) ||
          (text.starts_with("RIFF") && text.size() >= 12 && text.substr(8, 4) == "WEBP");
 }
 

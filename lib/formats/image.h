@@ -1,7 +1,7 @@
 #pragma once
 
-// Encoded images of the formats that are read, JPEG (jpeg.h), PNG and WebP, and their decoded pixels, RGB as
-// Pillow's convert("RGB") gives them.
+// Encoded images of the formats that are read, JPEG, PNG and WebP, and their decoded pixels, RGB as Pillow's
+// convert("RGB") gives them.
 
 #include <cstdint>
 #include <memory>
@@ -77,6 +77,16 @@ class WholeImage : public EncodedImage {
  private:
   virtual Pixels decode_file() = 0;
 };
+
+/// Rows or columns of an image scaled by eighths / 8 (1..8), where the file has `length`: rounded up.
+constexpr int64_t scaled_length(int64_t length, int eighths) {
+  return (length * eighths + 7) / 8;
+}
+
+/// Decodes with libjpeg-turbo. Gray is repeated in all channels; CMYK and YCCK are converted like Pillow's
+/// convert("RGB") (values stored inverted, Adobe's convention). The EXIF orientation is ignored, as in
+/// torchvision. Scaling is part of the inverse transform.
+std::unique_ptr<EncodedImage> open_jpeg(std::span<const uint8_t> file);
 
 bool is_png(std::span<const uint8_t> file);
 /// Decodes with libpng. Palettes are looked up, gray is repeated in all channels, alpha, transparent colors

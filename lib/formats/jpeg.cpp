@@ -1,5 +1,3 @@
-#include "formats/jpeg.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 // Include after jpeglib.h: libjpeg's message codes.
 #include <jerror.h>
 
+#include "formats/image.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -69,11 +68,9 @@ void rgb_from_cmyk(uint8_t* row, int64_t width) {
   }
 }
 
-}  // namespace
-
 /// Every function that sets a jump target returns false after a jump, and has nothing to destroy between the
 /// target and libjpeg.
-struct JpegImage::Decoder {
+struct Decoder {
   jpeg_decompress_struct info{};
   ErrorManager errors{};
 
@@ -162,47 +159,57 @@ struct JpegImage::Decoder {
   }
 };
 
-JpegImage::JpegImage(std::span<const uint8_t> file) : decoder_(std::make_unique<Decoder>()) {
-  if (file.empty()) throw DataError("the JPEG is empty");
-  if (const std::string_view format = other_format(file); !format.empty())
-    throw DataError(
-        fmt::format("this is {}, not a JPEG, PNG or WebP. Convert it, for example with Pillow: "
-                    "Image.open(FILE).convert('RGB').save(FILE, 'JPEG', quality=95)",
-                    format));
-  decoder_->require(decoder_->read_header(file));
-  const int components = decoder_->info.num_components;
-  if (components != 1 && components != 3 && components != 4)
-    throw DataError(
-        fmt::format("the image has {} color components, expected gray (1), RGB (3) or CMYK (4)", components));
-  check_pixels_of_header(width(), height());
-}
+/// libjpeg's warnings are errors if pixels are missing or damaged. They are accepted if the pixels are intact
+/// (bytes between two markers, an unknown revision of JFIF or of Adobe's marker, a damaged color profile).
+class JpegImage final : public EncodedImage {
+ public:
+  /// Reads the header.
+  explicit JpegImage(std::span<const uint8_t> file) {
+    if (file.empty()) throw DataError("the JPEG is empty");
+    if (const std::string_view format = other_format(file); !format.empty())
+      throw DataError(
+          fmt::format("this is {}, not a JPEG, PNG or WebP. Convert it, for example with Pillow: "
+                      "Image.open(FILE).convert('RGB').save(FILE, 'JPEG', quality=95)",
+                      format));
+    decoder_.require(decoder_.read_header(file));
+    const int components = decoder_.info.num_components;
+    if (components != 1 && components != 3 && components != 4)
+      throw DataError(fmt::format("the image has {} color components, expected gray (1), RGB (3) or CMYK (4)",
+                                  components));
+    check_pixels_of_header(width(), height());
+  }
 
-JpegImage::~JpegImage() = default;
+  int64_t width() const override { return decoder_.info.image_width; }
+  int64_t height() const override { return decoder_.info.image_height; }
+  bool scales() const override { return true; }
 
-int64_t JpegImage::width() const {
-  return decoder_->info.image_width;
-}
+  /// Rows below the box are not decoded.
+  Pixels decode(const Box& box, int eighths) override {
+    const int64_t full_width = scaled_length(width(), eighths);
+    const int64_t full_height = scaled_length(height(), eighths);
+    if (eighths < 1 || eighths > 8 || box.left < 0 || box.top < 0 || box.right > full_width ||
+        box.bottom > full_height || box.width() < 1 || box.height() < 1)
+      throw std::logic_error("JpegImage::decode: a box outside the image");
 
-int64_t JpegImage::height() const {
-  return decoder_->info.image_height;
-}
+    int64_t begin = std::max<int64_t>(box.left - kMargin, 0);
+    int64_t end = std::min(box.right + kMargin, full_width);
+    decoder_.require(decoder_.start(eighths, begin, end));
+    Pixels pixels(end - begin, box.height());
+    decoder_.require(decoder_.skip_rows(box.top));
+    decoder_.require(decoder_.read_rows(pixels.stored(), pixels.stride_bytes(), box.height()));
+    if (box.bottom == full_height) decoder_.require(decoder_.finish());
+    pixels.show({.left = box.left - begin, .top = 0, .right = box.right - begin, .bottom = box.height()});
+    return pixels;
+  }
 
-Pixels JpegImage::decode(const Box& box, int eighths) {
-  const int64_t full_width = scaled(width(), eighths);
-  const int64_t full_height = scaled(height(), eighths);
-  if (eighths < 1 || eighths > 8 || box.left < 0 || box.top < 0 || box.right > full_width ||
-      box.bottom > full_height || box.width() < 1 || box.height() < 1)
-    throw std::logic_error("JpegImage::decode: a box outside the image");
+ private:
+  Decoder decoder_;
+};
 
-  int64_t begin = std::max<int64_t>(box.left - kMargin, 0);
-  int64_t end = std::min(box.right + kMargin, full_width);
-  decoder_->require(decoder_->start(eighths, begin, end));
-  Pixels pixels(end - begin, box.height());
-  decoder_->require(decoder_->skip_rows(box.top));
-  decoder_->require(decoder_->read_rows(pixels.stored(), pixels.stride_bytes(), box.height()));
-  if (box.bottom == full_height) decoder_->require(decoder_->finish());
-  pixels.show({.left = box.left - begin, .top = 0, .right = box.right - begin, .bottom = box.height()});
-  return pixels;
+}  // namespace
+
+std::unique_ptr<EncodedImage> open_jpeg(std::span<const uint8_t> file) {
+  return std::make_unique<JpegImage>(file);
 }
 
 }  // namespace sdp

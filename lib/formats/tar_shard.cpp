@@ -133,22 +133,18 @@ std::optional<int64_t> label_from(std::string_view text, int64_t num_classes, co
   return std::nullopt;
 }
 
-std::string text_of(const InputFile& file, const TarEntry& member) {
-  constexpr int64_t kMostBytes = 64;  // limit for a valid label
-  std::string text(static_cast<size_t>(std::min(member.size_bytes, kMostBytes)), '\0');
-  file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 /// The labels in all .cls members of a shard. An invalid label is -1.
 Labels labels_in(const std::filesystem::path& shard, const std::vector<TarEntry>& members,
                  int64_t num_classes, const OnProblem& on_problem) {
+  constexpr int64_t kMostBytes = 64;  // limit for a valid label
   const InputFile file(shard);
   Labels labels;
   for (const TarEntry& member : members) {
     if (!is_label(member.name)) continue;
     const std::string place = place_of(shard, member);
-    const std::optional<int64_t> label = label_from(text_of(file, member), num_classes, place, on_problem);
+    const std::vector<uint8_t> text = read_member(file, member, kMostBytes);
+    const std::optional<int64_t> label =
+        label_from({reinterpret_cast<const char*>(text.data()), text.size()}, num_classes, place, on_problem);
     if (!labels.emplace(stem_of(member.name), label.value_or(-1)).second)
       on_problem(place + std::string(kDoubled));
   }
@@ -166,9 +162,8 @@ void report_unread(const std::filesystem::path& shard, const std::vector<TarEntr
   for (const TarEntry& member : members) {
     const std::string_view key = key_of(member.name);
     if (is_label(member.name) || keys.contains(key)) continue;
-    std::vector<uint8_t> first_bytes(static_cast<size_t>(std::min(member.size_bytes, kImageMagicBytes)));
-    file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(first_bytes)));
-    if (!is_other_image_name(member.name) && !starts_as_image(first_bytes)) continue;
+    const bool is_image = starts_as_image(read_member(file, member, kImageMagicBytes));
+    if (!is_other_image_name(member.name) && !is_image) continue;
     keys.insert(key);
     on_problem(fmt::format(
         "{}: an image that is not read. Expected a JPEG, PNG or WebP named KEY.jpg, KEY.png or KEY.webp; "
@@ -217,12 +212,13 @@ void follow_links(const std::filesystem::path& shard, const std::vector<Link>& l
   }
 }
 
-void read_data(const InputFile& file, TarMember& member) {
-  member.data.resize(static_cast<size_t>(member.size_bytes));
-  file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(member.data)));
-}
-
 }  // namespace
+
+std::vector<uint8_t> read_member(const InputFile& file, const TarEntry& member, int64_t most_bytes) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(std::min(member.size_bytes, most_bytes)));
+  file.read_at(member.data_offset_bytes, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
 
 std::string place_of(const std::filesystem::path& shard, const TarEntry& member) {
   return fmt::format("{}: member {} at offset {}", shard.string(), member.name, member.offset_bytes);
@@ -313,12 +309,13 @@ std::vector<ImageEntry> list_image_shard(const std::filesystem::path& shard, int
 }
 
 std::vector<LabelledImage> read_image_shard(const std::filesystem::path& shard, int64_t num_classes) {
-  std::vector<LabelledImage> samples;
-  for (ImageEntry& entry : list_image_shard(shard, num_classes, throw_problem))
-    samples.push_back({.image = {std::move(entry.image), {}}, .label = entry.label});
+  std::vector<ImageEntry> entries = list_image_shard(shard, num_classes, throw_problem);
   const InputFile file(shard);
-  for (LabelledImage& sample : samples)
-    read_data(file, sample.image);
+  std::vector<LabelledImage> samples;
+  for (ImageEntry& entry : entries) {
+    std::vector<uint8_t> data = read_member(file, entry.image);
+    samples.push_back({std::move(entry), std::move(data)});
+  }
   return samples;
 }
 

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "formats/on_problem.h"
+#include "io/file.h"
 
 namespace sdp {
 
@@ -21,12 +23,12 @@ struct TarEntry {
   int64_t size_bytes;
 };
 
-struct TarMember : TarEntry {
-  std::vector<uint8_t> data;
-};
-
 /// Position of a member, for messages: "FILE: member NAME at offset N".
 std::string place_of(const std::filesystem::path& shard, const TarEntry& member);
+
+/// The first bytes of a member's data, at most `most_bytes`; `file` is the shard.
+std::vector<uint8_t> read_member(const InputFile& file, const TarEntry& member,
+                                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
 /// The regular files in a tar file and the links to them, in order; reads only their headers. Throws
 /// DataError if the file cannot be read, is damaged, lacks tar's end mark (two zero blocks), as a truncated
@@ -48,9 +50,8 @@ struct ImageEntry {
 std::vector<ImageEntry> list_image_shard(const std::filesystem::path& shard, int64_t num_classes,
                                          const OnProblem& on_problem);
 
-struct LabelledImage {
-  TarMember image;
-  int64_t label;
+struct LabelledImage : ImageEntry {
+  std::vector<uint8_t> data;
 };
 
 /// The same, with the files' contents; throws for every problem.

@@ -44,7 +44,7 @@ int64_t token_bytes_of(const fs::path& path, std::span<const std::byte> bytes, c
   std::array<int32_t, 2> header;  // magic number, version
   std::memcpy(header.data(), bytes.data(), sizeof header);
   const auto* const format =
-      std::find_if(kFormats.begin(), kFormats.end(), [&](const Format& f) { return f.magic == header[0]; });
+      std::ranges::find_if(kFormats, [&](const Format& f) { return f.magic == header[0]; });
   if (format == kFormats.end()) {
     on_problem(fmt::format(
         "{0}: magic number {1} at offset 0, expected {2} (tokens of 16 bits) or {3} (of 32 bits). This "
@@ -100,10 +100,9 @@ void scan_tokens(std::span<const Token> tokens, int64_t begin, int64_t vocab_siz
   scan.largest = std::max<int64_t>(scan.largest.value_or(largest), largest);
   if (largest < vocab_size) return;
   const auto is_beyond = [&](Token token) { return token >= vocab_size; };
-  scan.beyond_vocab += std::count_if(tokens.begin(), tokens.end(), is_beyond);
+  scan.beyond_vocab += std::ranges::count_if(tokens, is_beyond);
   if (!scan.first_beyond_vocab)
-    scan.first_beyond_vocab =
-        begin + (std::find_if(tokens.begin(), tokens.end(), is_beyond) - tokens.begin());
+    scan.first_beyond_vocab = begin + (std::ranges::find_if(tokens, is_beyond) - tokens.begin());
 }
 
 /// Copies tokens and checks them in a single loop, which is limited by the stores. Returns false if a token
@@ -172,8 +171,7 @@ void TokenShard::append(int64_t begin, int64_t count, int64_t vocab_size, Buffer
     const size_t first = tokens.size();
     tokens.resize(first + window.size());
     if (widen(window, vocab_size, tokens.data() + first)) return;
-    const auto beyond =
-        std::find_if(window.begin(), window.end(), [&](auto token) { return token >= vocab_size; });
+    const auto beyond = std::ranges::find_if(window, [&](auto token) { return token >= vocab_size; });
     if (beyond == window.end()) return;
     const int64_t position = begin + (beyond - window.begin());
     throw DataError(fmt::format(

@@ -82,13 +82,6 @@ std::vector<std::pair<int64_t, int64_t>> owned_ranges(const SubnetPlan& plan, in
   return ranges;
 }
 
-int64_t width_of(const std::vector<std::pair<int64_t, int64_t>>& ranges) {
-  int64_t width = 0;
-  for (const auto& [begin, end] : ranges)
-    width += end - begin;
-  return width;
-}
-
 }  // namespace
 
 Json model_json(const ModelSpec& model) {
@@ -131,9 +124,8 @@ SubnetworkConfig subnetwork_config(const Experiment& experiment, const Manifest&
   Json hidden = Json::object();
   std::map<int, std::vector<int64_t>> widths_of_block;  // widths of the block's branches
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b) {
-    const auto ranges = owned_ranges(plan, worker, b);
-    hidden[plan.layout.branches[b].name] = ranges;
-    widths_of_block[plan.layout.branches[b].block].push_back(width_of(ranges));
+    hidden[plan.layout.branches[b].name] = owned_ranges(plan, worker, b);
+    widths_of_block[plan.layout.branches[b].block].push_back(plan.owned_width(worker, b));
   }
   if (const auto format = library_format_of(experiment.spec.model)) {
     std::map<std::string, std::string> names;

@@ -56,13 +56,9 @@ at::Tensor bit_values(at::Device device) {
   return at::bitwise_left_shift(at::ones_like(places), places);
 }
 
-at::MemoryFormat format_of(const at::Tensor& x) {
-  return x.suggest_memory_format();
-}
-
 /// [B, S, S, C] of a map [B, C, S, S] in channels_last, whose memory is in that order.
 at::Tensor in_memory_order(const at::Tensor& map) {
-  return format_of(map) == at::MemoryFormat::ChannelsLast ? map.permute({0, 2, 3, 1}) : map;
+  return map.suggest_memory_format() == at::MemoryFormat::ChannelsLast ? map.permute({0, 2, 3, 1}) : map;
 }
 
 /// One bit per element of a mask, in the order of its memory. The last byte is padded with zeros.
@@ -85,7 +81,7 @@ class ReluKeepingBits : public torch::autograd::Function<ReluKeepingBits> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
     context->save_for_backward({pack_bits(x.gt(0))});
-    context->saved_data["format"] = format_of(x);
+    context->saved_data["format"] = x.suggest_memory_format();
     context->mark_dirty({x});
     return x.relu_();
   }

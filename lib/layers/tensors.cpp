@@ -33,18 +33,10 @@ at::Tensor in_storage_order(const at::Tensor& tensor) {
 at::Tensor view_of_hidden(const at::Tensor& tensor, const SliceRule& rule, int64_t hidden, int64_t begin,
                           int64_t end) {
   const std::vector<int64_t> order = storage_order(static_cast<size_t>(tensor.dim()));
-  const int64_t dim = std::find(order.begin(), order.end(), rule.dim) - order.begin();
+  const int64_t dim = std::ranges::find(order, rule.dim) - order.begin();
   const int64_t each = rule.elements_per_hidden;
   return tensor.unflatten(dim, at::IntArrayRef({rule.blocks, hidden * each}))
       .narrow(dim + 1, begin * each, (end - begin) * each);
-}
-
-std::vector<int64_t> sliced_shape(const std::vector<int64_t>& full, const SliceRule& rule, int64_t hidden,
-                                  int64_t full_hidden) {
-  std::vector<int64_t> shape = full;
-  int64_t& size = shape[static_cast<size_t>(rule.dim)];
-  size = size / full_hidden * hidden;
-  return shape;
 }
 
 }  // namespace
@@ -93,7 +85,7 @@ std::vector<at::Tensor> slice_views(const at::Tensor& tensor, const std::optiona
 
 at::Tensor slice_view(const at::Tensor& tensor, const std::optional<SliceRule>& rule, const SubnetPlan& plan,
                       const std::vector<int>& units, int unit) {
-  const auto found = std::find(units.begin(), units.end(), unit);
+  const auto found = std::ranges::find(units, unit);
   if (found == units.end()) throw std::logic_error("the tensor does not hold this unit");
   return slice_views(tensor, rule, plan, units).at(static_cast<size_t>(found - units.begin()));
 }
@@ -102,13 +94,15 @@ std::vector<int64_t> shape_of_units(const std::vector<int64_t>& full, const std:
                                     const SubnetPlan& plan, const std::vector<int>& units) {
   if (!is_sliced(rule, plan, units)) return full;
   const int64_t full_hidden = plan.layout.branches[plan.units[units.front()].branch].hidden_width;
-  return sliced_shape(full, *rule, hidden_of(plan, units), full_hidden);
+  std::vector<int64_t> shape = full;
+  int64_t& size = shape[static_cast<size_t>(rule->dim)];
+  size = size / full_hidden * hidden_of(plan, units);
+  return shape;
 }
 
 at::MemoryFormat storage_format(size_t dimensions) {
   const std::vector<int64_t> order = storage_order(dimensions);
-  return std::is_sorted(order.begin(), order.end()) ? at::MemoryFormat::Contiguous
-                                                    : at::MemoryFormat::ChannelsLast;
+  return std::ranges::is_sorted(order) ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast;
 }
 
 }  // namespace sdp

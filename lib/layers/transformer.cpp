@@ -34,8 +34,7 @@ class RmsNorm : public torch::autograd::Function<RmsNorm> {
 class Linears : public torch::autograd::Function<Linears> {
  public:
   static variable_list forward(AutogradContext* context, const at::Tensor& x, at::TensorList weights) {
-    const bool trains =
-        std::any_of(weights.begin(), weights.end(), [](const at::Tensor& w) { return w.requires_grad(); });
+    const bool trains = std::ranges::any_of(weights, [](const at::Tensor& w) { return w.requires_grad(); });
     variable_list saved{trains ? x : at::Tensor()};
     variable_list results;
     for (const at::Tensor& weight : weights) {

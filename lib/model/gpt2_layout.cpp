@@ -19,13 +19,12 @@ constexpr auto kSizes = std::to_array<Gpt2Size>({
     {"gpt2_xl", 48, 1600, 25},
 });
 
-constexpr int64_t kNeuronGranularity = 8;
 constexpr double kInitDeviation = 0.02;  // transformers' initializer_range
 
-struct Sizes {
-  int64_t tokens, width, hidden_width, heads, head_size;
-  double out_deviation;  ///< initial deviation of the layers that write to the residual stream
-};
+/// Initial deviation of the layers that write to the residual stream.
+double out_deviation(const Gpt2Spec& spec) {
+  return kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth));
+}
 
 /// transformers' Conv1D. Its weight is [in, out], so the output dimension of a LayerPlace is dimension 1.
 void conv1d(LayoutBuilder& builder, const std::string& name, int64_t in, int64_t out, const LayerPlace& place,
@@ -38,38 +37,37 @@ void conv1d(LayoutBuilder& builder, const std::string& name, int64_t in, int64_t
   builder.parameter(name + ".bias", {out}, ParameterRole::kBias, {}, place, of_bias);
 }
 
-void add_attention(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
+void add_attention(LayoutBuilder& builder, const std::string& block_name, int block, const Gpt2Spec& spec,
+                   const StreamElements& stream) {
+  const int64_t width = *spec.width, head_size = width / *spec.heads;
   const std::string name = block_name + ".attn";
-  const auto stream = s.tokens * s.width;
-  const int branch =
-      builder.begin_branch(name, block, {stream, stream}, s.heads, /*granularity=*/1, "attention");
+  const int branch = builder.begin_branch(name, block, stream, *spec.heads, /*granularity=*/1, "attention");
   const LayerPlace whole{.branch = branch};
-  const SliceRule qkv_columns{.dim = 1, .blocks = 3, .elements_per_hidden = s.head_size};
-  const SliceRule head_rows{.dim = 0, .elements_per_hidden = s.head_size};
-  builder.layer_norm(block_name + ".ln_1", s.width, whole);
-  conv1d(builder, name + ".c_attn", s.width, 3 * s.width, {.branch = branch, .output = qkv_columns},
+  const SliceRule qkv_columns{.dim = 1, .blocks = 3, .elements_per_hidden = head_size};
+  const SliceRule head_rows{.dim = 0, .elements_per_hidden = head_size};
+  builder.layer_norm(block_name + ".ln_1", width, whole);
+  conv1d(builder, name + ".c_attn", width, 3 * width, {.branch = branch, .output = qkv_columns},
          kInitDeviation);
-  conv1d(builder, name + ".c_proj", s.width, s.width,
-         {.branch = branch, .input = head_rows, .scales_branch_output = true}, s.out_deviation);
+  conv1d(builder, name + ".c_proj", width, width,
+         {.branch = branch, .input = head_rows, .scales_branch_output = true}, out_deviation(spec));
 }
 
-void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
+void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Gpt2Spec& spec,
+             const StreamElements& stream) {
+  const int64_t width = *spec.width, hidden_width = *spec.hidden_width;
   const std::string name = block_name + ".mlp";
-  const auto stream = s.tokens * s.width;
-  const int branch =
-      builder.begin_branch(name, block, {stream, stream}, s.hidden_width, kNeuronGranularity, "mlp");
+  const int branch = builder.begin_branch(name, block, stream, hidden_width, kNeuronGranularity, "mlp");
   const LayerPlace hidden{.branch = branch, .output = kColumns};
-  builder.layer_norm(block_name + ".ln_2", s.width, {.branch = branch});
-  conv1d(builder, name + ".c_fc", s.width, s.hidden_width, hidden, kInitDeviation);
-  conv1d(builder, name + ".c_proj", s.hidden_width, s.width,
-         {.branch = branch, .input = kRows, .scales_branch_output = true}, s.out_deviation);
+  builder.layer_norm(block_name + ".ln_2", width, {.branch = branch});
+  conv1d(builder, name + ".c_fc", width, hidden_width, hidden, kInitDeviation);
+  conv1d(builder, name + ".c_proj", hidden_width, width,
+         {.branch = branch, .input = kRows, .scales_branch_output = true}, out_deviation(spec));
 }
 
 }  // namespace
 
 void Gpt2Spec::resolve(std::string_view name) {
-  const Gpt2Size& size =
-      *std::find_if(kSizes.begin(), kSizes.end(), [&](const Gpt2Size& s) { return s.name == name; });
+  const Gpt2Size& size = *std::ranges::find(kSizes, name, &Gpt2Size::name);
   depth = depth.value_or(size.depth);
   width = width.value_or(size.width);
   hidden_width = hidden_width.value_or(4 * *width);
@@ -86,24 +84,20 @@ Gpt2Spec Gpt2Spec::tiny() {
 }
 
 ModelLayout layout_of(const Gpt2Spec& spec, int64_t sequence_length) {
-  const Sizes s{.tokens = sequence_length,
-                .width = *spec.width,
-                .hidden_width = *spec.hidden_width,
-                .heads = *spec.heads,
-                .head_size = *spec.width / *spec.heads,
-                .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
+  const int64_t width = *spec.width;
+  const StreamElements stream{sequence_length * width, sequence_length * width};
   LayoutBuilder builder;
   const Initializer normal{Initializer::Kind::kNormal, kInitDeviation};
-  builder.parameter("transformer.wte.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight, normal, {},
+  builder.parameter("transformer.wte.weight", {*spec.vocab_size, width}, ParameterRole::kWeight, normal, {},
                     {});
-  builder.parameter("transformer.wpe.weight", {spec.context_length, s.width}, ParameterRole::kWeight, normal,
+  builder.parameter("transformer.wpe.weight", {spec.context_length, width}, ParameterRole::kWeight, normal,
                     {}, {});
   for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {
     const std::string name = "transformer.h." + std::to_string(block);
-    add_attention(builder, name, block, s);
-    add_mlp(builder, name, block, s);
+    add_attention(builder, name, block, spec, stream);
+    add_mlp(builder, name, block, spec, stream);
   }
-  builder.layer_norm("transformer.ln_f", s.width, {});
+  builder.layer_norm("transformer.ln_f", width, {});
   return builder.take();
 }
 

@@ -13,6 +13,9 @@
 
 namespace sdp {
 
+/// Slices of neurons and channels begin at multiples of this (BranchLayout::granularity).
+inline constexpr int64_t kNeuronGranularity = 8;
+
 inline constexpr SliceRule kRows{.dim = 0};
 inline constexpr SliceRule kColumns{.dim = 1};
 
@@ -74,17 +77,20 @@ class LayoutBuilder {
 
   /// weight (ones).
   void rms_norm(const std::string& name, int64_t width, const LayerPlace& place) {
-    norm_weight(name, width, place);
+    parameter(name + ".weight", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 1}, place,
+              place.output);
   }
 
   /// weight (ones) and bias (zeros).
   void layer_norm(const std::string& name, int64_t width, const LayerPlace& place) {
-    norm_weight_and_bias(name, width, place);
+    rms_norm(name, width, place);
+    parameter(name + ".bias", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 0}, place,
+              place.output);
   }
 
   /// weight (ones), bias (zeros) and running statistics.
   void batch_norm(const std::string& name, int64_t width, const LayerPlace& place) {
-    norm_weight_and_bias(name, width, place);
+    layer_norm(name, width, place);
     layout_.buffers.push_back({name + ".running_mean", {width}, 0, place.branch, place.output});
     layout_.buffers.push_back({name + ".running_var", {width}, 1, place.branch, place.output});
   }
@@ -92,16 +98,6 @@ class LayoutBuilder {
   ModelLayout take() { return std::move(layout_); }
 
  private:
-  void norm_weight(const std::string& name, int64_t width, const LayerPlace& place) {
-    parameter(name + ".weight", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 1}, place,
-              place.output);
-  }
-  void norm_weight_and_bias(const std::string& name, int64_t width, const LayerPlace& place) {
-    norm_weight(name, width, place);
-    parameter(name + ".bias", {width}, ParameterRole::kNorm, {Initializer::Kind::kConstant, 0}, place,
-              place.output);
-  }
-
   ModelLayout layout_;
 };
 

@@ -28,69 +28,59 @@ constexpr auto kSizes = std::to_array<LlamaSize>({
     {"llama_1b", 18, 2048, 5120, 16, 32000},
 });
 
-constexpr int64_t kNeuronGranularity = 8;
 constexpr double kInitDeviation = 0.02;  // transformers' initializer_range
-
-struct Sizes {
-  int64_t tokens, width, hidden_width, heads, kv_heads, head_size;
-  double out_deviation;  ///< initial deviation of the layers that write to the residual stream
-
-  StreamElements stream() const { return {tokens * width, tokens * width}; }
-};
 
 LinearOptions without_bias(double deviation) {
   return {.bias = false, .init = Initializer{Initializer::Kind::kNormal, deviation}};
 }
 
-void add_attention(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
+/// Of the layers that write to the residual stream. As in GPT-2 (Radford et al. 2019): each of 2 depth
+/// branches adds a share of the variance.
+LinearOptions output_layer(const LlamaSpec& spec) {
+  return without_bias(kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth)));
+}
+
+void add_attention(LayoutBuilder& builder, const std::string& block_name, int block, const LlamaSpec& spec,
+                   const StreamElements& stream) {
   const std::string name = block_name + ".self_attn";
-  const int64_t group =
-      s.heads / s.kv_heads * s.head_size;  // elements of the heads that share a key/value head
-  const int branch =
-      builder.begin_branch(name, block, s.stream(), s.kv_heads, /*granularity=*/1, "attention");
+  const int64_t width = *spec.width, heads = *spec.heads, kv_heads = *spec.kv_heads;
+  const int64_t head_size = *spec.head_size;
+  const int64_t group = heads / kv_heads * head_size;  // elements of the heads that share a key/value head
+  const int branch = builder.begin_branch(name, block, stream, kv_heads, /*granularity=*/1, "attention");
   const SliceRule group_rows{.dim = 0, .elements_per_hidden = group};
-  const SliceRule head_rows{.dim = 0, .elements_per_hidden = s.head_size};
+  const SliceRule head_rows{.dim = 0, .elements_per_hidden = head_size};
   const SliceRule group_columns{.dim = 1, .elements_per_hidden = group};
-  const int64_t q_width = s.heads * s.head_size;
-  const int64_t kv_width = s.kv_heads * s.head_size;
-  const LayerPlace q_heads{.branch = branch, .output = group_rows};
-  const LayerPlace kv_heads{.branch = branch, .output = head_rows};
-  const LayerPlace whole{.branch = branch};
-  builder.rms_norm(block_name + ".input_layernorm", s.width, whole);
+  const int64_t q_width = heads * head_size;
+  const int64_t kv_width = kv_heads * head_size;
+  const LayerPlace q_place{.branch = branch, .output = group_rows};
+  const LayerPlace kv_place{.branch = branch, .output = head_rows};
+  builder.rms_norm(block_name + ".input_layernorm", width, {.branch = branch});
   const LinearOptions in = without_bias(kInitDeviation);
-  builder.linear(name + ".q_proj", s.width, q_width, q_heads, in);
-  builder.linear(name + ".k_proj", s.width, kv_width, kv_heads, in);
-  builder.linear(name + ".v_proj", s.width, kv_width, kv_heads, in);
-  builder.linear(name + ".o_proj", q_width, s.width,
+  builder.linear(name + ".q_proj", width, q_width, q_place, in);
+  builder.linear(name + ".k_proj", width, kv_width, kv_place, in);
+  builder.linear(name + ".v_proj", width, kv_width, kv_place, in);
+  builder.linear(name + ".o_proj", q_width, width,
                  {.branch = branch, .input = group_columns, .scales_branch_output = true},
-                 without_bias(s.out_deviation));
+                 output_layer(spec));
 }
 
-void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const Sizes& s) {
+void add_mlp(LayoutBuilder& builder, const std::string& block_name, int block, const LlamaSpec& spec,
+             const StreamElements& stream) {
+  const int64_t width = *spec.width, hidden_width = *spec.hidden_width;
   const std::string name = block_name + ".mlp";
-  const int branch = builder.begin_branch(name, block, s.stream(), s.hidden_width, kNeuronGranularity, "mlp");
+  const int branch = builder.begin_branch(name, block, stream, hidden_width, kNeuronGranularity, "mlp");
   const LayerPlace hidden{.branch = branch, .output = kRows};
-  builder.rms_norm(block_name + ".post_attention_layernorm", s.width, {.branch = branch});
+  builder.rms_norm(block_name + ".post_attention_layernorm", width, {.branch = branch});
   for (const char* layer : {".gate_proj", ".up_proj"})
-    builder.linear(name + layer, s.width, s.hidden_width, hidden, without_bias(kInitDeviation));
-  builder.linear(name + ".down_proj", s.hidden_width, s.width,
-                 {.branch = branch, .input = kColumns, .scales_branch_output = true},
-                 without_bias(s.out_deviation));
-}
-
-/// Adds the final norm and the head.
-void add_head(LayoutBuilder& builder, const LlamaSpec& spec, const Sizes& s) {
-  builder.rms_norm("model.norm", s.width, {});
-  if (!spec.tied_embeddings)
-    builder.parameter("lm_head.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
-                      {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
+    builder.linear(name + layer, width, hidden_width, hidden, without_bias(kInitDeviation));
+  builder.linear(name + ".down_proj", hidden_width, width,
+                 {.branch = branch, .input = kColumns, .scales_branch_output = true}, output_layer(spec));
 }
 
 }  // namespace
 
 void LlamaSpec::resolve(std::string_view name) {
-  const LlamaSize& size =
-      *std::find_if(kSizes.begin(), kSizes.end(), [&](const LlamaSize& s) { return s.name == name; });
+  const LlamaSize& size = *std::ranges::find(kSizes, name, &LlamaSize::name);
   depth = depth.value_or(size.depth);
   width = width.value_or(size.width);
   hidden_width = hidden_width.value_or(size.hidden_width_of(*width));
@@ -122,23 +112,20 @@ LlamaSpec LlamaSpec::tiny() {
 }
 
 ModelLayout layout_of(const LlamaSpec& spec, int64_t sequence_length) {
-  const Sizes s{.tokens = sequence_length,
-                .width = *spec.width,
-                .hidden_width = *spec.hidden_width,
-                .heads = *spec.heads,
-                .kv_heads = *spec.kv_heads,
-                .head_size = *spec.head_size,
-                // As in GPT-2 (Radford et al. 2019): each of 2 depth branches adds a share of the variance.
-                .out_deviation = kInitDeviation / std::sqrt(2.0 * static_cast<double>(*spec.depth))};
+  const int64_t width = *spec.width;
+  const StreamElements stream{sequence_length * width, sequence_length * width};
   LayoutBuilder builder;
-  builder.parameter("model.embed_tokens.weight", {*spec.vocab_size, s.width}, ParameterRole::kWeight,
+  builder.parameter("model.embed_tokens.weight", {*spec.vocab_size, width}, ParameterRole::kWeight,
                     {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
   for (int block = 0; block < static_cast<int>(*spec.depth); ++block) {
     const std::string name = "model.layers." + std::to_string(block);
-    add_attention(builder, name, block, s);
-    add_mlp(builder, name, block, s);
+    add_attention(builder, name, block, spec, stream);
+    add_mlp(builder, name, block, spec, stream);
   }
-  add_head(builder, spec, s);
+  builder.rms_norm("model.norm", width, {});
+  if (!spec.tied_embeddings)
+    builder.parameter("lm_head.weight", {*spec.vocab_size, width}, ParameterRole::kWeight,
+                      {Initializer::Kind::kNormal, kInitDeviation}, {}, {});
   return builder.take();
 }
 

@@ -4,8 +4,6 @@
 namespace sdp {
 namespace {
 
-constexpr int64_t kNeuronGranularity = 8;
-
 void add_branch(LayoutBuilder& builder, const std::string& name, int block, int64_t width,
                 int64_t hidden_width) {
   const int branch = builder.begin_branch(name, block, {width, width}, hidden_width, kNeuronGranularity);
@@ -24,8 +22,6 @@ void MlpSpec::resolve(std::string_view) {
   hidden_width = hidden_width.value_or(256);
   image_size = image_size.value_or(kSmallImageSize);
 }
-
-void MlpSpec::check(const Positions&) const {}
 
 MlpSpec MlpSpec::tiny() {
   return {.width = 8, .hidden_width = 24, .image_size = 8};

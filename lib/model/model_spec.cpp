@@ -37,22 +37,6 @@ void check_multiple(const Positions& positions, const std::string& key, int64_t 
               std::to_string(by) + "): " + why);
 }
 
-bool ModelSpec::reads_tokens() const {
-  return kind.visit([](const auto& model) { return model.reads_tokens; });
-}
-
-bool ModelSpec::has_batch_norm() const {
-  return kind.visit([](const auto& model) { return model.has_batch_norm; });
-}
-
-bool ModelSpec::normalizes_branch_output() const {
-  return kind.visit([](const auto& model) { return model.normalizes_branch_output; });
-}
-
-int ModelSpec::branches_per_block() const {
-  return kind.visit([](const auto& model) { return model.branches_per_block; });
-}
-
 int64_t ModelSpec::image_size() const {
   return of_images<int64_t>(*this, [](const auto& model) { return model.image_size.value(); });
 }

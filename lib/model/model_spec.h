@@ -40,10 +40,18 @@ struct ModelSpec {
   std::string_view name() const { return kind.name(); }
   /// For model.name `own`: takes the network from `other`. A spec that was read from a file has none.
   void complete_from(const ModelSpec& other);
-  bool reads_tokens() const;
-  bool has_batch_norm() const;
-  bool normalizes_branch_output() const;
-  int branches_per_block() const;
+  bool reads_tokens() const {
+    return kind.visit([](const auto& model) { return model.reads_tokens; });
+  }
+  bool has_batch_norm() const {
+    return kind.visit([](const auto& model) { return model.has_batch_norm; });
+  }
+  bool normalizes_branch_output() const {
+    return kind.visit([](const auto& model) { return model.normalizes_branch_output; });
+  }
+  int branches_per_block() const {
+    return kind.visit([](const auto& model) { return model.branches_per_block; });
+  }
 
   // For a resolved spec. Throw std::logic_error if the model reads the other kind of data.
   int64_t image_size() const;  ///< height and width

@@ -5,8 +5,6 @@
 namespace sdp {
 namespace {
 
-constexpr int64_t kChannelGranularity = 8;
-
 /// Adds the stem's layers. Returns the height and width of their output.
 int64_t add_stem(LayoutBuilder& builder, const ResidualImages& images, int64_t width) {
   const bool imagenet = images.stem == Stem::kImageNet;
@@ -44,7 +42,7 @@ ModelLayout residual_layout(
     const ResidualBlock& block = blocks[b];
     const int64_t out_size = (size + block.stride - 1) / block.stride;
     const StreamElements stream{block.in * size * size, block.out * out_size * out_size};
-    add_branch(builder, block, builder.begin_branch(block.name, b, stream, block.width, kChannelGranularity));
+    add_branch(builder, block, builder.begin_branch(block.name, b, stream, block.width, kNeuronGranularity));
     if (block.has_projection()) {
       builder.convolution(block.name + ".downsample.0", block.in, block.out, 1, {});
       builder.batch_norm(block.name + ".downsample.1", block.out, {});

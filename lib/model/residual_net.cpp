@@ -11,18 +11,6 @@ namespace sdp {
 
 using Statistics = BatchNorm::Statistics;
 
-void ConvStem::bind(const TensorSource& source) {
-  conv1_ = source.parameter("conv1.weight");
-  bn1_ = BatchNorm::bind(source, "bn1");
-}
-
-at::Tensor ConvStem::forward(const at::Tensor& images, const ForwardMode& mode, bool is_kept) const {
-  const bool imagenet = stem_ == Stem::kImageNet;
-  const at::Tensor x = bn1_.forward(conv2d(images, conv1_, imagenet ? 2 : 1, imagenet ? 3 : 1), mode);
-  if (imagenet) return at::max_pool2d(x.relu_(), {3, 3}, {2, 2}, {1, 1});
-  return is_kept ? x.relu_() : relu_keeping_bits(x);
-}
-
 ResidualNet::ResidualNet(Stem stem, std::vector<ResidualBlock> blocks, BindBranch bind_branch,
                          const DropRates& drop)
     : drop_(drop), bind_branch_(std::move(bind_branch)), stem_(stem) {
@@ -31,7 +19,8 @@ ResidualNet::ResidualNet(Stem stem, std::vector<ResidualBlock> blocks, BindBranc
 }
 
 void ResidualNet::bind_shared(const TensorSource& source) {
-  stem_.bind(source);
+  conv1_ = source.parameter("conv1.weight");
+  bn1_ = BatchNorm::bind(source, "bn1");
   fc_weight_ = source.parameter("fc.weight");
   fc_bias_ = source.parameter("fc.bias");
   for (Block& block : blocks_) {
@@ -48,6 +37,13 @@ void ResidualNet::bind_branch(int branch, const TensorSource& source) {
 
 void ResidualNet::unbind_branch(int branch) {
   blocks_.at(branch).branch.reset();
+}
+
+at::Tensor ResidualNet::stem_forward(const at::Tensor& images, const ForwardMode& mode) const {
+  const bool imagenet = stem_ == Stem::kImageNet;
+  const at::Tensor x = bn1_.forward(conv2d(images, conv1_, imagenet ? 2 : 1, imagenet ? 3 : 1), mode);
+  if (imagenet) return at::max_pool2d(x.relu_(), {3, 3}, {2, 2}, {1, 1});
+  return is_kept(0, mode) ? x.relu_() : relu_keeping_bits(x);
 }
 
 at::Tensor ResidualNet::block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) const {
@@ -79,7 +75,7 @@ bool ResidualNet::is_kept(size_t next, const ForwardMode& mode) const {
 
 at::Tensor ResidualNet::features(const at::Tensor& images, const ForwardMode& mode) {
   const at::Tensor maps = images.contiguous(map_format(images.scalar_type(), images.is_cuda()));
-  at::Tensor x = stem_.forward(maps, mode, is_kept(0, mode));  // [B, C_in, S, S] of the first block
+  at::Tensor x = stem_forward(maps, mode);  // [B, C_in, S, S] of the first block
   for (size_t i = 0; i < blocks_.size(); ++i)
     x = block_forward(i, x, mode);
   return at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);  // [B, C] of the last block

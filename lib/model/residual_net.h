@@ -18,20 +18,6 @@ namespace sdp {
 // Letters in the comments: B batch, S height and width, C channels of a block's output, C_in channels of its
 // input.
 
-/// The forward pass of the stem.
-class ConvStem {
- public:
-  explicit ConvStem(Stem stem) : stem_(stem) {}
-  void bind(const TensorSource& source);
-  /// images [B, C, S, S] -> [B, W, S', S']. `is_kept`: whether a later operation saves the result.
-  at::Tensor forward(const at::Tensor& images, const ForwardMode& mode, bool is_kept) const;
-
- private:
-  Stem stem_;
-  at::Tensor conv1_;  // [W, C, 3, 3] or [W, C, 7, 7]
-  BatchNorm bn1_;
-};
-
 /// A block's branch with its bound tensors.
 class ResidualBranch {
  public:
@@ -66,13 +52,17 @@ class ResidualNet : public Model {
     /// Whether the gradient of a weight needs the block's input.
     bool trains_on_input() const { return has_projection() || (branch && branch->trains_on_input()); }
   };
+  /// images [B, C, S, S] -> [B, W, S', S'] with W channels.
+  at::Tensor stem_forward(const at::Tensor& images, const ForwardMode& mode) const;
   at::Tensor block_forward(size_t index, const at::Tensor& x, const ForwardMode& mode) const;
   /// Whether block `next` or a later one saves the output of the blocks before it.
   bool is_kept(size_t next, const ForwardMode& mode) const;
 
   const DropRates drop_;
   const BindBranch bind_branch_;
-  ConvStem stem_;
+  const Stem stem_;
+  at::Tensor conv1_;  // [W, C, 3, 3] or [W, C, 7, 7]
+  BatchNorm bn1_;
   at::Tensor fc_weight_, fc_bias_;  // [num_classes, C of the last block], [num_classes]
   std::vector<Block> blocks_;
 };

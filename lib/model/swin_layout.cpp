@@ -11,9 +11,6 @@ namespace {
 
 constexpr size_t kMostStages = 6;
 
-constexpr int64_t kNeuronGranularity = 8;
-constexpr int64_t kHeadGranularity = 1;
-
 /// torchvision initializes all linear layers and bias tables with trunc_normal_(std=0.02). It truncates at
 /// +-2, which is a hundred deviations, so this is normal(0, 0.02). (The MLPs are first drawn from
 /// xavier_uniform and normal, but the loop at the end of SwinTransformer.__init__ draws them again.) Linear
@@ -47,7 +44,7 @@ void add_attention(LayoutBuilder& builder, const SwinStage& stage, const std::st
   const int64_t width = stage.width;
   const int64_t head_size = width / stage.heads;
   const int64_t table_rows = (2 * stage.window - 1) * (2 * stage.window - 1);
-  const int branch = builder.begin_branch(name, block, stream_of(stage), stage.heads, kHeadGranularity);
+  const int branch = builder.begin_branch(name, block, stream_of(stage), stage.heads, /*granularity=*/1);
   const LayerPlace whole{.branch = branch};
   builder.layer_norm(block_name + ".norm1", width, whole);
   // One row for every offset within a window. Its role is bias, because Swin's recipes do not decay it.

@@ -19,7 +19,6 @@ constexpr auto kSizes = std::to_array<VitSize>({
     {"vit_l_16", 24, 1024, 16, 16},
 });
 
-constexpr int64_t kNeuronGranularity = 8;
 constexpr double kDeviation = 0.02;
 
 /// torch.nn.init.xavier_uniform_ of a weight [out, in] (Glorot and Bengio 2010).
@@ -62,8 +61,7 @@ void add_mlp(LayoutBuilder& builder, const std::string& block, int number, const
 }  // namespace
 
 void VitSpec::resolve(std::string_view name) {
-  const VitSize& size =
-      *std::find_if(kSizes.begin(), kSizes.end(), [&](const VitSize& s) { return s.name == name; });
+  const VitSize& size = *std::ranges::find(kSizes, name, &VitSize::name);
   depth = depth.value_or(size.depth);
   width = width.value_or(size.width);
   hidden_width = hidden_width.value_or(4 * *width);

@@ -241,7 +241,7 @@ NonfiniteRecord nonfinite_record(const Experiment& experiment, const RunSteps& s
                          .loss_is_finite = found.slots.empty(),
                          .samples = {}};
     const TrainingBatches batches{.geometry = batch_geometry(experiment.spec, steps.origin),
-                                  .slots = {{slot.worker, slot.replica}},
+                                  .slots = {slot},
                                   .first_step = step,
                                   .last_step = step + 1,
                                   .seed = static_cast<uint64_t>(experiment.spec.seed)};

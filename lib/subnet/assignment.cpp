@@ -22,14 +22,13 @@ void check(const AssignmentProblem& problem) {
   if (problem.flops.size() != problem.bytes.size())
     throw std::logic_error("assignment: flops and bytes must have the same size");
   const auto valid = [](double load) { return std::isfinite(load) && load >= 0; };
-  if (!std::all_of(problem.flops.begin(), problem.flops.end(), valid) ||
-      !std::all_of(problem.bytes.begin(), problem.bytes.end(), valid) || !valid(problem.flops_fixed) ||
-      !valid(problem.bytes_fixed))
+  if (!std::ranges::all_of(problem.flops, valid) || !std::ranges::all_of(problem.bytes, valid) ||
+      !valid(problem.flops_fixed) || !valid(problem.bytes_fixed))
     throw std::logic_error("assignment: loads must be finite and non-negative");
   for (const std::vector<int>& depth : {problem.depth.stage, problem.depth.block})
     if (depth.size() != problem.depth.stage.size() ||
-        (!depth.empty() && depth.size() != problem.flops.size()) ||
-        !std::is_sorted(depth.begin(), depth.end()) || (!depth.empty() && depth.front() < 0))
+        (!depth.empty() && depth.size() != problem.flops.size()) || !std::ranges::is_sorted(depth) ||
+        (!depth.empty() && depth.front() < 0))
       throw std::logic_error("assignment: stages and blocks must be ascending, one for each group");
 }
 
@@ -40,7 +39,7 @@ double max_over_mean(const std::vector<double>& group_loads, double fixed, const
     for (int worker : owners[group])
       loads[worker] += group_loads[group];
   const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
-  return total > 0 ? *std::max_element(loads.begin(), loads.end()) * workers / total : 1;
+  return total > 0 ? *std::ranges::max_element(loads) * workers / total : 1;
 }
 
 int64_t with_tolerance(int64_t load, double tolerance) {
@@ -130,7 +129,7 @@ class BalancedSearch {
         effort_(problem) {
     // They are hardly ever whole.
     if (problem.depth.stage.empty())
-      for (const Owners& owners : plain_assignments(problem))
+      for (const Owners& owners : {assign_window(problem), assign_random(problem)})
         plain_.push_back(start_from(owners));
     starts_ = plain_;
     for (const Owners& owners : good_assignments(problem, random_))
@@ -170,7 +169,7 @@ class BalancedSearch {
       descend(search);
       costs.push_back(search.cost({}));
     }
-    const auto lowest = std::min_element(costs.begin(), costs.end());
+    const auto lowest = std::ranges::min_element(costs);
     even_.flops = with_tolerance(lowest->largest_flops, problem_.flops_tolerance);
   }
 
@@ -180,7 +179,7 @@ class BalancedSearch {
     const auto lower = [&](const AssignmentSearch& a, const AssignmentSearch& b) {
       return a.cost(even_) < b.cost(even_);
     };
-    AssignmentSearch best = *std::min_element(searches.begin(), searches.end(), lower);
+    AssignmentSearch best = *std::ranges::min_element(searches, lower);
     for (int64_t moves = 0; moves < effort_.total / 3; moves += effort_.run) {
       AssignmentSearch found = descent_near(best);
       if (lower(found, best)) best = std::move(found);
@@ -214,7 +213,7 @@ class BalancedSearch {
   SearchLoads loads_;
   Effort effort_;
   EvenLoads even_;
-  std::vector<AssignmentSearch> plain_;
+  std::vector<AssignmentSearch> plain_;  // the result must not be worse than these
   std::vector<AssignmentSearch> starts_;
 };
 

@@ -145,16 +145,10 @@ void AssignmentSearch::replace(int group, int worker, int other, bool of_whole_s
   exchange_places(pending_.back());
 }
 
-/// A replacement is its own inverse.
-void AssignmentSearch::undo_places(std::vector<Replacement>& replacements) {
-  for (; !replacements.empty(); replacements.pop_back())
-    exchange_places(replacements.back());
-}
-
-void AssignmentSearch::undo(std::vector<Replacement>& replacements) {
+void AssignmentSearch::undo(std::vector<Replacement>& replacements, bool co_ownership) {
   for (; !replacements.empty(); replacements.pop_back()) {
     exchange_places(replacements.back());
-    change_co_ownership(replacements.back());
+    if (co_ownership) change_co_ownership(replacements.back());
   }
 }
 
@@ -278,7 +272,7 @@ bool AssignmentSearch::accept(AssignmentCost& current, const AssignmentCost& ref
   AssignmentCost proposed = cost_of_loads(even);
   // Most moves are rejected by their loads, before the more expensive co-ownership is computed.
   if (heavier(proposed, current) && heavier(proposed, reference)) {
-    undo_places(pending_);
+    undo(pending_, /*co_ownership=*/false);
     return false;
   }
   change_co_ownership(pending_);

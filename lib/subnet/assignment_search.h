@@ -94,8 +94,8 @@ class AssignmentSearch {
   void change_co_ownership(const Replacement& made);
   /// `made`: the replacements of one move. It has at most one replacement of a single owner per group.
   void change_co_ownership(const std::vector<Replacement>& made);
-  void undo_places(std::vector<Replacement>& replacements);
-  void undo(std::vector<Replacement>& replacements);
+  /// A replacement is its own inverse. Without `co_ownership`, only the first step was made.
+  void undo(std::vector<Replacement>& replacements, bool co_ownership = true);
   bool accept(AssignmentCost& current, const AssignmentCost& reference, const EvenLoads& even);
   AssignmentCost cost_of_loads(const EvenLoads& even) const;
 

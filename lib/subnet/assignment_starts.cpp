@@ -40,7 +40,7 @@ class Differences {
   std::vector<int64_t> unevenness_with_each() {
     std::vector<int> twice(count_);  // two copies, so that negative differences need no modulo
     twice.insert(twice.end(), count_.begin(), count_.end());
-    std::fill(crossed_.begin(), crossed_.end(), 0);
+    std::ranges::fill(crossed_, 0);
     int64_t elements = 0;
     for (int b = 0; b < n_; ++b) {
       if (!has_[b]) continue;
@@ -94,7 +94,7 @@ std::vector<int> descend(std::vector<int> set, int workers, int64_t& unevenness)
       differences.insert(element);
     }
   }
-  std::sort(set.begin(), set.end());
+  std::ranges::sort(set);
   return set;
 }
 
@@ -102,7 +102,7 @@ std::vector<int> descend(std::vector<int> set, int workers, int64_t& unevenness)
 std::vector<int> by_weight(const std::vector<double>& weights) {
   std::vector<int> groups(weights.size());
   std::iota(groups.begin(), groups.end(), 0);
-  std::stable_sort(groups.begin(), groups.end(), [&](int a, int b) { return weights[a] > weights[b]; });
+  std::ranges::stable_sort(groups, [&](int a, int b) { return weights[a] > weights[b]; });
   return groups;
 }
 
@@ -127,12 +127,12 @@ Owners greedy(const AssignmentProblem& problem, const std::vector<double>& weigh
       const double perturbation = weights[group] * noise * random.below(1024) / 1024;
       order[worker] = {loads[worker] + perturbation, worker};
     }
-    std::sort(order.begin(), order.end());
+    std::ranges::sort(order);
     for (int i = 0; i < problem.owners; ++i) {
       owners[group].push_back(order[i].second);
       loads[order[i].second] += weights[group];
     }
-    std::sort(owners[group].begin(), owners[group].end());
+    std::ranges::sort(owners[group]);
   }
   return owners;
 }
@@ -151,11 +151,10 @@ void make_even(Owners::iterator begin, Owners::iterator end, int workers) {
     const int to = static_cast<int>(fewest - count.begin());
     // Such a group exists because `from` has more groups.
     std::vector<int>& set = *std::find_if(begin, end, [&](const std::vector<int>& owned) {
-      return std::binary_search(owned.begin(), owned.end(), from) &&
-             !std::binary_search(owned.begin(), owned.end(), to);
+      return std::ranges::binary_search(owned, from) && !std::ranges::binary_search(owned, to);
     });
-    *std::find(set.begin(), set.end(), from) = to;
-    std::sort(set.begin(), set.end());
+    *std::ranges::find(set, from) = to;
+    std::ranges::sort(set);
     --*most;
     ++*fewest;
   }
@@ -175,14 +174,14 @@ Owners in_order_of_depth(const AssignmentProblem& problem, RandomBits& random) {
       const bool has_time = depth.block[group] - last_block[worker] <= depth.longest_gap;
       order[worker] = {in_stage[worker], has_time ? 1 : 0, random.below(1 << 30), worker};
     }
-    std::sort(order.begin(), order.end());
+    std::ranges::sort(order);
     for (int i = 0; i < problem.owners; ++i) {
       const int worker = order[i].back();
       owners[group].push_back(worker);
       ++in_stage[worker];
       last_block[worker] = depth.block[group];
     }
-    std::sort(owners[group].begin(), owners[group].end());
+    std::ranges::sort(owners[group]);
   }
   return owners;
 }
@@ -208,7 +207,7 @@ Owners in_turn(const AssignmentProblem& problem) {
   for (std::vector<int>& set : result) {
     for (int i = 0; i < problem.owners; ++i, next = (next + 1) % problem.workers)
       set.push_back(next);
-    std::sort(set.begin(), set.end());
+    std::ranges::sort(set);
   }
   return result;
 }
@@ -238,7 +237,7 @@ Owners cyclic_shifts(const std::vector<int>& base, int workers) {
     std::vector<int> set = base;
     for (int& worker : set)
       worker = (worker + shift) % workers;
-    std::sort(set.begin(), set.end());
+    std::ranges::sort(set);
     sets.push_back(std::move(set));
   }
   return sets;
@@ -266,7 +265,7 @@ Owners complements(const Owners& sets, int workers) {
   for (const std::vector<int>& set : sets) {
     std::vector<int> others;
     for (int worker = 0; worker < workers; ++worker)
-      if (!std::binary_search(set.begin(), set.end(), worker)) others.push_back(worker);
+      if (!std::ranges::binary_search(set, worker)) others.push_back(worker);
     result.push_back(std::move(others));
   }
   return result;
@@ -278,21 +277,17 @@ std::vector<int> random_owners(int workers, int owners, RandomBits& random) {
   for (int i = 0; i < owners; ++i)
     std::swap(all[i], all[i + random.below(workers - i)]);
   all.resize(owners);
-  std::sort(all.begin(), all.end());
+  std::ranges::sort(all);
   return all;
 }
 
 void make_stages_even(Owners& owners, const AssignmentProblem& problem) {
   const std::vector<int>& stage = problem.depth.stage;
   for (size_t begin = 0; begin < stage.size();) {
-    const auto end = std::upper_bound(stage.begin(), stage.end(), stage[begin]) - stage.begin();
+    const auto end = std::ranges::upper_bound(stage, stage[begin]) - stage.begin();
     make_even(owners.begin() + static_cast<std::ptrdiff_t>(begin), owners.begin() + end, problem.workers);
     begin = static_cast<size_t>(end);
   }
-}
-
-std::vector<Owners> plain_assignments(const AssignmentProblem& problem) {
-  return {assign_window(problem), assign_random(problem)};
 }
 
 std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBits& random) {

@@ -30,9 +30,6 @@ Owners complements(const Owners& sets, int workers);
 /// p workers drawn uniformly at random.
 std::vector<int> random_owners(int workers, int owners, RandomBits& random);
 
-/// The assignments that the result must not be worse than.
-std::vector<Owners> plain_assignments(const AssignmentProblem& problem);
-
 /// With even loads or a small lambda2.
 std::vector<Owners> good_assignments(const AssignmentProblem& problem, RandomBits& random);
 

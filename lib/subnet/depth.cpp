@@ -63,10 +63,6 @@ std::vector<int> stages(const ModelLayout& layout) {
   return result;
 }
 
-int accepted_gap_blocks(const SubnetPlan& plan) {
-  return (plan.workers + plan.owners_per_unit - 1) / plan.owners_per_unit + 1;
-}
-
 WorkerDepth depth_of(const SubnetPlan& plan, int worker) {
   const std::vector<int> stage = stages(plan.layout);
   WorkerDepth depth;

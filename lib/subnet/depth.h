@@ -61,10 +61,6 @@ class Wholeness {
 /// elements: a stage of ResNet or Swin, or all of a transformer.
 std::vector<int> stages(const ModelLayout& layout);
 
-/// Longest run of blocks that may be absent from a worker's subnetwork if owner sets are searched for:
-/// ceil(n/p) + 1.
-int accepted_gap_blocks(const SubnetPlan& plan);
-
 struct WorkerDepth {
   std::vector<int> branches_by_stage;  ///< owned, whole or in part
   int longest_gap_blocks = 0;          ///< longest run of blocks of which the worker owns no branch

@@ -110,10 +110,7 @@ BucketIndex index_buckets(const ModelLayout& layout, const ExchangePlan& exchang
       for (const Slice& slice : segment.slices) {
         std::vector<int>& buckets = index.buckets_of[slice.parameter];
         if (buckets.empty()) parameters.first_of.push_back(slice.parameter);
-        if (buckets.empty() || buckets.back() != b) {
-          buckets.push_back(b);
-          parameters.all.push_back(slice.parameter);
-        }
+        if (buckets.empty() || buckets.back() != b) buckets.push_back(b);
         parameters.needed_before = std::min(parameters.needed_before, depths[slice.parameter]);
       }
     }

@@ -109,8 +109,7 @@ std::vector<int> depths_of(const ModelLayout& layout);
 
 /// Parameters of which a bucket has a slice.
 struct BucketParameters {
-  std::vector<int> all;       ///< each parameter once
-  std::vector<int> first_of;  ///< those of which no earlier bucket has a slice
+  std::vector<int> first_of;  ///< each once: those of which no earlier bucket has a slice
   int needed_before = 0;      ///< first branch at which the bucket is read; -1: read before all branches
 };
 /// Which buckets have slices of which parameters.

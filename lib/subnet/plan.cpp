@@ -97,24 +97,10 @@ const MemberSet& SubnetPlan::owners(int unit) const {
   return unit == kSharedUnit ? everyone_ : units.at(unit).owners;
 }
 
-bool SubnetPlan::is_divided(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const {
-  return branch && (construction == Construction::kBlock || slice);
-}
-
-std::vector<int> SubnetPlan::units_of(const std::optional<int>& branch,
-                                      const std::optional<SliceRule>& slice) const {
-  if (!is_divided(branch, slice)) return {kSharedUnit};
-  std::vector<int> result(first_unit_of(*branch + 1) - first_unit_of(*branch));
-  std::iota(result.begin(), result.end(), first_unit_of(*branch));
+std::vector<int> SubnetPlan::units_in(int branch) const {
+  std::vector<int> result(first_unit_of(branch + 1) - first_unit_of(branch));
+  std::iota(result.begin(), result.end(), first_unit_of(branch));
   return result;
-}
-
-std::vector<int> SubnetPlan::units_of(const ParameterLayout& parameter) const {
-  return units_of(parameter.branch, parameter.slice);
-}
-
-std::vector<int> SubnetPlan::units_of(const BufferLayout& buffer) const {
-  return units_of(buffer.branch, buffer.slice);
 }
 
 int64_t SubnetPlan::elements_of(const ParameterLayout& parameter, int unit) const {
@@ -157,20 +143,6 @@ std::vector<BranchPart> SubnetPlan::parts_of(int worker, int branch) const {
   return parts;
 }
 
-std::vector<BranchPart> SubnetPlan::parts_of(int worker, const std::optional<int>& branch,
-                                             const std::optional<SliceRule>& slice) const {
-  if (!is_divided(branch, slice)) return {{.frozen = false, .units = {kSharedUnit}}};
-  return parts_of(worker, *branch);
-}
-
-std::vector<BranchPart> SubnetPlan::parts_of(int worker, const ParameterLayout& parameter) const {
-  return parts_of(worker, parameter.branch, parameter.slice);
-}
-
-std::vector<BranchPart> SubnetPlan::parts_of(int worker, const BufferLayout& buffer) const {
-  return parts_of(worker, buffer.branch, buffer.slice);
-}
-
 bool SubnetPlan::has_branch(int worker, int branch) const {
   return construction == Construction::kNeuron || keeps_frozen_units() || owns_any_of(worker, branch);
 }
@@ -184,10 +156,9 @@ std::vector<int> SubnetPlan::units_with(int worker, Holding wanted) const {
 
 int64_t SubnetPlan::unit_parameters(int unit) const {
   int64_t count = 0;
-  for (const ParameterLayout& parameter : layout.parameters) {
-    if (parameter.branch != units.at(unit).branch) continue;
-    if (construction == Construction::kBlock || parameter.slice) count += elements_of(parameter, unit);
-  }
+  for (const ParameterLayout& parameter : layout.parameters)
+    if (parameter.branch == units.at(unit).branch && is_divided(parameter))
+      count += elements_of(parameter, unit);
   return count;
 }
 

@@ -49,13 +49,16 @@ struct SubnetPlan {
   int first_unit_of(int branch) const { return first_unit_.at(branch); }
   /// Units that a parameter (or buffer) divides into, in order of its branch's hidden width; {kSharedUnit} if
   /// it is shared.
-  std::vector<int> units_of(const ParameterLayout& parameter) const;
-  std::vector<int> units_of(const BufferLayout& buffer) const;
+  template <class Layout>
+  std::vector<int> units_of(const Layout& tensor) const {
+    return is_divided(tensor) ? units_in(*tensor.branch) : std::vector<int>{kSharedUnit};
+  }
   /// Elements of the parameter that belong to the unit.
   int64_t elements_of(const ParameterLayout& parameter, int unit) const;
-  /// Whether the parameter's units are those of its branch; otherwise it is shared.
-  bool is_divided(const ParameterLayout& parameter) const {
-    return is_divided(parameter.branch, parameter.slice);
+  /// Whether the units of a parameter (or buffer) are those of its branch; otherwise it is shared.
+  template <class Layout>
+  bool is_divided(const Layout& tensor) const {
+    return tensor.branch && (construction == Construction::kBlock || tensor.slice);
   }
   /// Elements of a divided parameter that belong to `width` of its branch's hidden width, in whole units.
   int64_t elements_of_width(const ParameterLayout& parameter, int64_t width) const;
@@ -69,8 +72,11 @@ struct SubnetPlan {
   std::vector<BranchPart> parts_of(int worker, int branch) const;
   /// The worker's parts of a parameter or buffer: those of its branch, or {kSharedUnit} if it is shared.
   /// Empty if the worker has no unit of it.
-  std::vector<BranchPart> parts_of(int worker, const ParameterLayout& parameter) const;
-  std::vector<BranchPart> parts_of(int worker, const BufferLayout& buffer) const;
+  template <class Layout>
+  std::vector<BranchPart> parts_of(int worker, const Layout& tensor) const {
+    if (!is_divided(tensor)) return {{.frozen = false, .units = {kSharedUnit}}};
+    return parts_of(worker, *tensor.branch);
+  }
   /// Whether the worker stores any part of the branch. Always true in neuron construction, in which the
   /// unsliced parameters are shared.
   bool has_branch(int worker, int branch) const;
@@ -85,12 +91,7 @@ struct SubnetPlan {
   double dense_flops() const;
 
  private:
-  /// Whether a parameter or buffer with this branch and slice rule is divided over units; otherwise it is
-  /// shared.
-  bool is_divided(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const;
-  std::vector<int> units_of(const std::optional<int>& branch, const std::optional<SliceRule>& slice) const;
-  std::vector<BranchPart> parts_of(int worker, const std::optional<int>& branch,
-                                   const std::optional<SliceRule>& slice) const;
+  std::vector<int> units_in(int branch) const;
 
   MemberSet everyone_;
   std::vector<int> first_unit_;  ///< by branch, followed by the number of units

@@ -65,7 +65,8 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
 
 /// In block construction, where a group is a branch or a block.
 GroupDepth depth_of_groups(const SubnetPlan& plan, const Groups& groups) {
-  GroupDepth depth{.longest_gap = accepted_gap_blocks(plan)};
+  const int p = plan.owners_per_unit;
+  GroupDepth depth{.longest_gap = (plan.workers + p - 1) / p + 1};  // ceil(n/p) + 1
   const std::vector<int> stage = stages(plan.layout);
   for (size_t u = 0; u < plan.units.size(); ++u) {
     if (groups.of_unit[u] < static_cast<int>(depth.stage.size())) continue;  // of a group that has begun

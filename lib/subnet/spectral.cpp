@@ -234,23 +234,20 @@ double lambda2_from_below(const std::vector<double>& co_ownership, int workers) 
   return std::max(0.0, second_ritz_value(co_ownership, n, std::min(n, kSteps)) / largest);
 }
 
-Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers) {
-  const std::vector<double> eigenvalues = symmetric_eigenvalues(co_ownership, workers);
+Spectrum spectrum_of(const Owners& owners, const std::vector<double>& weights, int workers) {
+  const std::vector<double> matrix = co_ownership(owners, weights, workers);
+  const std::vector<double> eigenvalues = symmetric_eigenvalues(matrix, workers);
   Spectrum result;
   if (workers < 2 || eigenvalues[0] <= 0) return result;
   const auto n = static_cast<size_t>(workers);
   double trace = 0;
   for (size_t k = 0; k < n; ++k)
-    trace += co_ownership[k * n + k];
+    trace += matrix[k * n + k];
   result.lambda2 = second_over_first(eigenvalues);
   result.spectral_gap = 1 - result.lambda2;
   result.lambda2_bound = std::max(0.0, (trace - eigenvalues[0]) / ((workers - 1) * eigenvalues[0]));
-  result.lambda2_normalized = lambda2(degree_normalized(co_ownership, workers), workers);
+  result.lambda2_normalized = lambda2(degree_normalized(matrix, workers), workers);
   return result;
-}
-
-Spectrum spectrum_of(const Owners& owners, const std::vector<double>& weights, int workers) {
-  return spectrum_of(co_ownership(owners, weights, workers), workers);
 }
 
 }  // namespace sdp

@@ -52,8 +52,6 @@ double lambda2(const std::vector<double>& co_ownership, int workers);
 /// eigenvalue is at most max_i (K x)_i / x_i for any x > 0 (Collatz 1942).
 double lambda2_from_below(const std::vector<double>& co_ownership, int workers);
 
-Spectrum spectrum_of(const std::vector<double>& co_ownership, int workers);
-
 /// The spectrum of the co-ownership matrix of these owner sets and weights.
 Spectrum spectrum_of(const Owners& owners, const std::vector<double>& weights, int workers);
 

@@ -3,8 +3,8 @@
 // Which tensors a process stores: one for each part of a parameter that its slots hold. Slots that hold the
 // same units of a parameter share one tensor.
 
+#include <compare>
 #include <set>
-#include <tuple>
 #include <vector>
 
 #include "subnet/exchange_plan.h"
@@ -18,9 +18,7 @@ struct StoredPart {
   int parameter = 0;
   std::vector<int> units;  ///< ascending; {kSharedUnit} for a parameter that is not divided
 
-  bool operator<(const StoredPart& other) const {
-    return std::tie(parameter, units) < std::tie(other.parameter, other.units);
-  }
+  auto operator<=>(const StoredPart&) const = default;
 };
 
 std::set<StoredPart> stored_parts(const SubnetPlan& plan, const std::vector<Slot>& slots);

@@ -217,17 +217,14 @@ void start(PreparedRun& run, Resume resume) {
 /// The batches of this process's slots.
 TrainingBatches batches_of(const PreparedRun& run) {
   const ExperimentSpec& spec = run.experiment.spec;
-  TrainingBatches batches{.geometry = batch_geometry(spec, run.steps.origin),
-                          .slots = {},
-                          .first_step = run.step,
-                          .last_step = run.steps.length.total_steps,
-                          .seed = static_cast<uint64_t>(spec.seed),
-                          .augment = {.steps = *spec.data.augment,
-                                      .mixup_alpha = spec.data.mixup_alpha,
-                                      .cutmix_alpha = spec.data.cutmix_alpha}};
-  for (const Slot& slot : run.engine->store().slots())
-    batches.slots.push_back({slot.worker, slot.replica});
-  return batches;
+  return {.geometry = batch_geometry(spec, run.steps.origin),
+          .slots = run.engine->store().slots(),
+          .first_step = run.step,
+          .last_step = run.steps.length.total_steps,
+          .seed = static_cast<uint64_t>(spec.seed),
+          .augment = {.steps = *spec.data.augment,
+                      .mixup_alpha = spec.data.mixup_alpha,
+                      .cutmix_alpha = spec.data.cutmix_alpha}};
 }
 
 void log_start(const PreparedRun& run) {

@@ -140,7 +140,7 @@ std::string encode_jpeg(int width, int height, const std::vector<uint8_t>& pixel
 }
 
 std::vector<uint8_t> decoded(std::span<const uint8_t> jpeg, const Box& box, int eighths) {
-  const Pixels pixels = JpegImage(jpeg).decode(box, eighths);
+  const Pixels pixels = open_jpeg(jpeg)->decode(box, eighths);
   if (pixels.width() != box.width() || pixels.height() != box.height())
     throw std::logic_error("pixels of another box");
   std::vector<uint8_t> rgb;

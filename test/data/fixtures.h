@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/dataset.h"
-#include "formats/jpeg.h"
+#include "formats/image.h"
 #include "temp_folder.h"
 
 namespace sdp::testing {

@@ -4,7 +4,7 @@
 #include "data/crops.h"
 #include "data/random.h"
 #include "fixtures.h"
-#include "formats/jpeg.h"
+#include "formats/image.h"
 
 using namespace sdp;
 using namespace sdp::testing;
@@ -28,8 +28,8 @@ TEST_CASE("a crop of an image of one color has that color, at every scale", "[da
   const std::string jpeg = flat_jpeg(900, 1000, {200, 100, 50});
   for (const int eighths : {8, 4, 2, 1}) {
     std::vector<uint8_t> chw(3 * 20 * 20);
-    JpegImage image(bytes_of(jpeg));
-    decode_crop(image, center_crop(900, 1000, 25, 20), eighths, 20, chw);
+    const auto image = open_jpeg(bytes_of(jpeg));
+    decode_crop(*image, center_crop(900, 1000, 25, 20), eighths, 20, chw);
     for (size_t i = 0; i < chw.size(); ++i)
       REQUIRE(std::abs(chw[i] - std::vector{200, 100, 50}[i / 400]) <= 2);
   }
@@ -37,7 +37,7 @@ TEST_CASE("a crop of an image of one color has that color, at every scale", "[da
 
 TEST_CASE("windows and spans out of range are refused", "[data]") {
   const std::string jpeg = flat_jpeg(16, 8, {1, 2, 3});
-  const Pixels pixels = JpegImage(bytes_of(jpeg)).decode({.left = 0, .top = 0, .right = 16, .bottom = 8});
+  const Pixels pixels = open_jpeg(bytes_of(jpeg))->decode({.left = 0, .top = 0, .right = 16, .bottom = 8});
   std::vector<uint8_t> chw(3 * 4 * 4);
   const auto resize = [&](const Window& window, int64_t size) { resize_bilinear(pixels, window, size, chw); };
   CHECK_NOTHROW(resize({.left = 0, .top = 0, .right = 16, .bottom = 8}, 4));

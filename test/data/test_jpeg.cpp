@@ -1,7 +1,7 @@
 #include "catch.h"
 #include "data/random.h"
 #include "fixtures.h"
-#include "formats/jpeg.h"
+#include "formats/image.h"
 #include "spec/error.h"
 
 using namespace sdp;
@@ -18,7 +18,7 @@ std::string noise_jpeg(int width, int height, int components, const JpegOptions&
 }
 
 std::string error_of(const std::string& jpeg) {
-  return message_of<DataError>([&] { JpegImage(bytes_of(jpeg)).decode_all(); });
+  return message_of<DataError>([&] { open_jpeg(bytes_of(jpeg))->decode_all(); });
 }
 
 }  // namespace
@@ -44,8 +44,8 @@ TEST_CASE("decoding a box gives the same pixels as decoding the whole image", "[
   for (const auto& [components, options] : kinds) {
     const std::string jpeg = noise_jpeg(kWidth, kHeight, components, options);
     for (int eighths = 1; eighths <= 8; ++eighths) {
-      const int64_t width = JpegImage::scaled(kWidth, eighths);
-      const int64_t height = JpegImage::scaled(kHeight, eighths);
+      const int64_t width = scaled_length(kWidth, eighths);
+      const int64_t height = scaled_length(kHeight, eighths);
       const auto whole =
           decoded(bytes_of(jpeg), {.left = 0, .top = 0, .right = width, .bottom = height}, eighths);
       CounterRandom random(2, RandomPurpose::kCrop, static_cast<uint64_t>(eighths));

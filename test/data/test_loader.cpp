@@ -70,7 +70,7 @@ TEST_CASE("a batch is mixed according to the position of its first sample, which
   accumulated.augment.cutmix_alpha = 1;
   const std::vector<Batch> all = all_batches(dataset, accumulated);
   REQUIRE(all.front().mixed_labels.size() == 4);
-  for (const int64_t replica : {0, 1}) {
+  for (const int replica : {0, 1}) {
     TrainingBatches replicated = accumulated;
     replicated.geometry = {.workers = 3, .replicas = 2, .accumulate_steps = 2, .batch_size = 4};
     replicated.slots = {{.worker = 1, .replica = replica}};

@@ -22,7 +22,7 @@ struct Fixture {
   Names names(Split split, bool val_and_test = false) const {
     Names result;
     for (const std::filesystem::path& file :
-         files_of_split(path, patterns, split, {".bin", val_and_test, "Expected shards."})) {
+         files_of_split(patterns, split, {".bin", val_and_test, "Expected shards."})) {
       CHECK(file.parent_path() == folder.path());
       result.push_back(file.filename().string());
     }
@@ -34,8 +34,7 @@ struct Fixture {
   }
 
   TempFolder folder;
-  std::filesystem::path path = folder.path();
-  ShardPatterns patterns;
+  ShardPatterns patterns{.folder = folder.path()};
 };
 
 constexpr std::array<Split, 2> kSplits = {Split::kTrain, Split::kTest};
@@ -93,7 +92,7 @@ TEST_CASE("a pattern without matches is a wrong setting, no file by default is w
         "data.test_files: no file in " + set.folder.path().string() + " matches z*.bin.");
   set.patterns.train = "inner/*.bin";
   CHECK_SAYS(set.error<UsageError>(Split::kTrain), "data.train_files: inner/*.bin has a folder in it");
-  set.path /= "absent";
+  set.patterns.folder /= "absent";
   CHECK_SAYS(set.error<DataError>(Split::kTest), "cannot list", "absent");
 }
 

@@ -20,8 +20,7 @@ std::string shard_error(const std::string& tar) {
 std::string samples_of(const std::filesystem::path& shard) {
   std::string samples;
   for (const LabelledImage& sample : read_image_shard(shard, 10))
-    samples +=
-        std::string(sample.image.data.begin(), sample.image.data.end()) + std::to_string(sample.label) + " ";
+    samples += std::string(sample.data.begin(), sample.data.end()) + std::to_string(sample.label) + " ";
   return samples;
 }
 

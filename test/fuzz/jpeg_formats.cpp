@@ -13,7 +13,7 @@
 #include "data/random.h"
 #include "fixtures.h"
 #include "formats.h"
-#include "formats/jpeg.h"
+#include "formats/image.h"
 #include "io/file.h"
 #include "oracle.h"
 #include "tar_repair.h"
@@ -66,10 +66,10 @@ class Choices {
 
 /// A box has the same pixels as the whole image. In a damaged image, a box may be intact or refused.
 void check_box(std::span<const uint8_t> file, bool whole, Choices& choices) {
-  const JpegImage image(file);
+  const auto image = open_jpeg(file);
   const int eighths = static_cast<int>(1 + choices.below(8));
-  const int64_t width = JpegImage::scaled(image.width(), eighths);
-  const int64_t height = JpegImage::scaled(image.height(), eighths);
+  const int64_t width = scaled_length(image->width(), eighths);
+  const int64_t height = scaled_length(image->height(), eighths);
   const Box box = choices.box(width, height);
   std::vector<uint8_t> part;
   const std::string refused = message_of<DataError>([&] { part = decoded(file, box, eighths); });
@@ -86,12 +86,12 @@ void check_crops(std::span<const uint8_t> file, bool whole, Choices& choices) {
   const int64_t size = 1 + choices.below(16);
   std::vector<uint8_t> chw(static_cast<size_t>(3 * size * size));
   const std::string refused = message_of<DataError>([&] {
-    JpegImage image(file);
-    decode_crop(image, center_crop(image.width(), image.height(), size + choices.below(9), size), 8, size,
+    const auto image = open_jpeg(file);
+    decode_crop(*image, center_crop(image->width(), image->height(), size + choices.below(9), size), 8, size,
                 chw);
-    JpegImage again(file);
-    const Crop crop = crop_of(random_resized_crop(again.width(), again.height(), 1, choices.below(100)));
-    decode_crop(again, crop, eighths_for(crop, size), size, chw);
+    const auto again = open_jpeg(file);
+    const Crop crop = crop_of(random_resized_crop(again->width(), again->height(), 1, choices.below(100)));
+    decode_crop(*again, crop, eighths_for(crop, size), size, chw);
   });
   require(!whole || refused.empty(), "a crop of a whole image is refused");
   use(std::as_bytes(std::span(chw)));
@@ -99,9 +99,9 @@ void check_crops(std::span<const uint8_t> file, bool whole, Choices& choices) {
 
 void read_jpeg(const fs::path& path) {
   const std::vector<uint8_t> file = read_bytes(path);
-  const int64_t width = JpegImage(file).width();
-  const int64_t height = JpegImage(file).height();
-  const std::string problem = message_of<DataError>([&] { JpegImage(file).decode_all(); });
+  const int64_t width = open_jpeg(file)->width();
+  const int64_t height = open_jpeg(file)->height();
+  const std::string problem = message_of<DataError>([&] { open_jpeg(file)->decode_all(); });
   require(problem == message_of<DataError>([&] { decode_image(file, height, width); }),
           "a check and decoding find something else");
   Choices choices(file);

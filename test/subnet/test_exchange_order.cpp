@@ -11,10 +11,10 @@ namespace sdp {
 namespace {
 
 /// Four buckets. Parameter 1 is in buckets 0 and 1, and bucket 3 is read at branch 0, as bucket 2 is.
-const BucketIndex kFour = {.parameters_of = {{.all = {0, 1}, .first_of = {0, 1}, .needed_before = -1},
-                                             {.all = {1, 2}, .first_of = {2}, .needed_before = -1},
-                                             {.all = {3}, .first_of = {3}, .needed_before = 0},
-                                             {.all = {4}, .first_of = {4}, .needed_before = 0}},
+const BucketIndex kFour = {.parameters_of = {{.first_of = {0, 1}, .needed_before = -1},
+                                             {.first_of = {2}, .needed_before = -1},
+                                             {.first_of = {3}, .needed_before = 0},
+                                             {.first_of = {4}, .needed_before = 0}},
                            .buckets_of = {{0}, {0, 1}, {1}, {2}, {3}}};
 
 /// "+r3 -r3": the reduction of bucket 3 begins, and ends; g: gradients are gathered, v: values.

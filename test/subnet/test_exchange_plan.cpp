@@ -88,7 +88,6 @@ TEST_CASE("a bucket's parameters, those that it contains first, and the branch t
         std::sort(values.begin(), values.end());
         return values;
       };
-      CHECK(sorted(parameters[b].all) == std::vector<int>(expected.begin(), expected.end()));
       CHECK(sorted(parameters[b].first_of) == std::vector<int>(first.begin(), first.end()));
       CHECK(parameters[b].needed_before == *depths.begin());
       for (int parameter = 0; parameter < static_cast<int>(index.buckets_of.size()); ++parameter) {

@@ -9,7 +9,7 @@
 #include "catch.h"
 #include "cost/make_experiment.h"
 #include "cost/recorder.h"
-#include "doctor/fake_group.h"
+#include "doctor/measure.h"
 #include "engine/engine_cases.h"
 #include "engine/train_step.h"
 #include "layers/loss.h"
