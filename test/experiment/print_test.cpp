@@ -87,15 +87,19 @@ void change(T& value, const FieldInfo& field) {
   }
 }
 
-/// A spec of every kind of every section, by the name of the kind, with the defaults.
+/// A spec of every kind of every section, by the name of the kind, with the defaults where there are some.
 std::map<std::string, ExperimentSpec> all_kinds() {
   std::map<std::string, ExperimentSpec> specs;
   for_each_field<ExperimentSpec>([&]<class Section>(const FieldInfo&, Section ExperimentSpec::*section) {
     if constexpr (HasFields<Section>)
       for_each_field<Section>([&]<class T>(const FieldInfo&, T Section::*member) {
         if constexpr (KindOfSeveral<T>)
-          for (const std::string_view name : T::all_names())
-            (specs[std::string(name)].*section.*member).choose(name);
+          for (const std::string_view name : T::all_names()) {
+            ExperimentSpec& spec = specs[std::string(name)];
+            spec.name = "test";
+            spec.data.path = ".";
+            (spec.*section.*member).choose(name);
+          }
       });
   });
   return specs;

@@ -48,7 +48,8 @@ TEST_CASE("a convolution with a frozen weight in both formats") {
           const at::Tensor plain = values.to(at::kDouble).clone().requires_grad_();
           const at::Tensor expected = at::conv2d(plain, weight.to(at::kDouble), {}, stride, kernel / 2);
           expected.backward(gradient.to(at::kDouble));
-          const double tolerance = type == at::kBFloat16 ? 2e-2 : type == at::kFloat ? 1e-5 : 1e-12;
+          // Where oneDNN has no bf16, the columns of an image are summed in bf16: nine terms of up to 10.
+          const double tolerance = type == at::kBFloat16 ? 0.1 : type == at::kFloat ? 1e-5 : 1e-12;
           CHECK(at::allclose(y.to(at::kDouble), expected, tolerance, tolerance));
           CHECK(at::allclose(x.grad().to(at::kDouble), plain.grad(), tolerance, tolerance));
         }
