@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "run/resume.h"
+#include "run/run_folder.h"
 
 namespace sdp {
 

@@ -38,6 +38,10 @@
 #include "train/run_rank.h"
 
 namespace sdp {
+
+SDP_ENUM_NAMES(InReport, {InReport::kCompared, "compared"}, {InReport::kInRegime, "in_regime"},
+               {InReport::kFollowsRegime, "follows_regime"}, {InReport::kNotCompared, "not_compared"})
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -226,20 +230,6 @@ ordered_json wait_for_locks(const ordered_json& folders, bool wait) {
     }
     if (is_settled || !wait) return states;
   }
-}
-
-const char* name_of(InReport in_report) {
-  switch (in_report) {
-    case InReport::kCompared:
-      return "compared";
-    case InReport::kInRegime:
-      return "in_regime";
-    case InReport::kFollowsRegime:
-      return "follows_regime";
-    case InReport::kNotCompared:
-      break;
-  }
-  return "not_compared";
 }
 
 ordered_json options_of(const ExperimentSpec& spec) {

@@ -72,19 +72,6 @@ void abort_within(const c10::intrusive_ptr<c10d::Backend>& backend, std::chrono:
   aborted->get_future().wait_for(timeout);
 }
 
-/// Sets `place` to a name during the scope.
-class Named {
- public:
-  Named(std::atomic<const char*>& place, const char* name) : place_(place), outer_(place.exchange(name)) {}
-  ~Named() { place_ = outer_; }
-  Named(const Named&) = delete;
-  Named& operator=(const Named&) = delete;
-
- private:
-  std::atomic<const char*>& place_;
-  const char* outer_;
-};
-
 }  // namespace
 
 struct Pending::Exchange {
@@ -148,7 +135,7 @@ bool Communicator::is_stream_ordered() const {
 
 template <class Operation>
 auto Communicator::guarded(const char* name, Operation&& operation) const {
-  const Named named(connection_->operation, name);
+  const PhaseScope operation_scope(connection_->operation, name);
   try {
     if (is_stream_ordered() && connection_->backend &&
         connection_->backend->getError() != c10d::ErrorType::SUCCESS)
@@ -356,11 +343,7 @@ std::vector<std::string> Communicator::all_gather_strings(const std::string& tex
 }
 
 PhaseScope::PhaseScope(const Communicator& comm, const char* name)
-    : comm_(comm), outer_(comm.connection_->phase.exchange(name)) {}
-
-PhaseScope::~PhaseScope() {
-  comm_.connection_->phase = outer_;
-}
+    : PhaseScope(comm.connection_->phase, name) {}
 
 void check_same_everywhere(Communicator& comm, const std::string& what, const std::string& value) {
   const std::vector<std::string> values = comm.all_gather_strings(value);

@@ -170,12 +170,16 @@ class Communicator {
 class PhaseScope {
  public:
   PhaseScope(const Communicator& comm, const char* name);
-  ~PhaseScope();
+  ~PhaseScope() { place_ = outer_; }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
 
  private:
-  const Communicator& comm_;
+  friend class Communicator;
+  PhaseScope(std::atomic<const char*>& place, const char* name)
+      : place_(place), outer_(place.exchange(name)) {}
+
+  std::atomic<const char*>& place_;
   const char* outer_;
 };
 

@@ -17,6 +17,8 @@
 #include <thread>
 #include <utility>
 
+#include "process/identity.h"
+
 namespace sdp {
 namespace {
 
@@ -42,8 +44,8 @@ std::vector<int> openmp_places() {
     proc_ids(place, ids.data());
     cpus.insert(cpus.end(), ids.begin(), ids.end());
   }
-  std::sort(cpus.begin(), cpus.end());
-  cpus.erase(std::unique(cpus.begin(), cpus.end()), cpus.end());
+  std::ranges::sort(cpus);
+  cpus.erase(std::ranges::unique(cpus).begin(), cpus.end());
   return cpus;
 }
 
@@ -65,13 +67,6 @@ std::vector<int> affinity() {
   std::vector<int> all(std::max(1U, std::thread::hardware_concurrency()));
   std::iota(all.begin(), all.end(), 0);
   return all;
-}
-
-std::string first_line_of(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 int omp_num_threads() {
@@ -136,7 +131,7 @@ int available_cores() {
 bool cores_are_busy() {
   std::vector<int> others;
   for (int sample = 0; sample < 5; ++sample) {
-    std::istringstream loads(first_line_of("/proc/loadavg"));  // 0.20 0.18 0.12 RUNNABLE/ALL LAST_PID
+    std::ifstream loads("/proc/loadavg");  // 0.20 0.18 0.12 RUNNABLE/ALL LAST_PID
     std::string average;
     int runnable = 1;
     loads >> average >> average >> average >> runnable;
@@ -150,7 +145,7 @@ bool cores_are_busy() {
 CoreClaim own_claim() {
   const std::vector<int> places = openmp_places();
   // The kernel's boot id identifies the host; containers on one host have different host names.
-  return {.host = first_line_of("/proc/sys/kernel/random/boot_id"),
+  return {.host = boot_id(),
           .cpus = places.empty() ? affinity() : places,
           .quota = own_quota(),
           .omp_num_threads = omp_num_threads(),

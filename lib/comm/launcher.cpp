@@ -31,24 +31,14 @@ namespace {
 using Clock = AwaitedSignals::Clock;
 constexpr std::chrono::seconds kGrace{5};
 
-[[noreturn]] void throw_errno(const std::string& what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
-
 /// The file through which the ranks meet. It is a file in memory that they inherit, so it needs no folder and
 /// disappears with the last process, however the processes end.
-class RendezvousFile {
- public:
-  RendezvousFile() : file_(memfd_create("sdp-train rendezvous", /*flags=*/0)) {
-    if (file_.number() < 0) throw_errno("cannot create a file in memory (memfd_create)");
-  }
-
-  /// The path under which the processes that this one starts can open the file.
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_.number()); }
-
- private:
-  Descriptor file_;
-};
+Descriptor make_rendezvous_file() {
+  Descriptor file(memfd_create("sdp-train rendezvous", /*flags=*/0));
+  if (!file.is_open())
+    throw std::system_error(errno, std::generic_category(), "cannot create a file in memory (memfd_create)");
+  return file;
+}
 
 /// The last lines of a file, at most 20, ignoring its first `begin_bytes`; none if the file cannot be read.
 std::deque<std::string> last_lines(const std::filesystem::path& path, std::uintmax_t begin_bytes) {
@@ -63,20 +53,14 @@ std::deque<std::string> last_lines(const std::filesystem::path& path, std::uintm
   return lines;
 }
 
-/// A rank's output file; rank 0 has none.
-struct Log {
-  std::filesystem::path path;
-  std::uintmax_t begin = 0;  ///< size of the file before this run
-  int descriptor = -1;
-};
-
 struct Child {
   int rank = 0;
   pid_t pid = -1;
   bool running = false;
-  bool was_terminated = false;  ///< the launcher sent SIGTERM after another process ended
-  int status = 0;               ///< from waitpid
-  Log log;
+  bool was_terminated = false;   ///< the launcher sent SIGTERM after another process ended
+  int status = 0;                ///< from waitpid
+  std::filesystem::path log;     ///< its output file; rank 0 has none
+  std::uintmax_t log_begin = 0;  ///< size of that file before this run
 
   bool killed() const { return WIFSIGNALED(status); }
   int exit_code() const { return killed() ? static_cast<int>(ExitCode::kPeerLost) : WEXITSTATUS(status); }
@@ -90,12 +74,11 @@ struct Child {
 
 constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
 
-std::vector<std::string> environment_of(int rank, int processes, const std::string& rendezvous_file,
-                                        bool is_busy) {
+std::vector<std::string> environment_of(int rank, int processes, int rendezvous_file, bool is_busy) {
   Environment environment = current_environment();
   environment["RANK"] = environment["LOCAL_RANK"] = std::to_string(rank);
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(processes);
-  environment[kRendezvousFileVariable] = rendezvous_file;
+  environment[kRendezvousFileVariable] = fmt::format("/proc/self/fd/{}", rendezvous_file);
   // OpenMP's threads spin while they wait for each other. On free cores this is fastest; on busy ones it
   // takes the cores from those they wait for.
   if (is_busy) environment.emplace(kWaitPolicy, "passive");
@@ -105,15 +88,15 @@ std::vector<std::string> environment_of(int rank, int processes, const std::stri
   return entries;
 }
 
-Log open_log(const std::filesystem::path& folder, int rank) {
-  Log log;
-  log.path = folder / ("rank-" + std::to_string(rank) + ".txt");
-  log.descriptor = open(log.path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (log.descriptor < 0)
-    throw UsageError(fmt::format("Cannot write the log of rank {}, {}: {}. {}", rank, log.path.string(),
+Descriptor open_log(Child& child, const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / fmt::format("rank-{}.txt", child.rank);
+  Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!file.is_open())
+    throw UsageError(fmt::format("Cannot write the log of rank {}, {}: {}. {}", child.rank, path.string(),
                                  std::strerror(errno), advice_for(errno)));
-  log.begin = std::filesystem::file_size(log.path);
-  return log;
+  child.log_begin = std::filesystem::file_size(path);
+  child.log = path;
+  return file;
 }
 
 /// The processes of one launch. The destructor kills those that are still running.
@@ -130,8 +113,8 @@ class Group {
     }
     std::error_code ignored;
     for (const Child& child : children_)
-      if (!child.log.path.empty() && std::filesystem::is_empty(child.log.path, ignored))
-        std::filesystem::remove(child.log.path, ignored);
+      if (!child.log.empty() && std::filesystem::is_empty(child.log, ignored))
+        std::filesystem::remove(child.log, ignored);
   }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -140,9 +123,13 @@ class Group {
     for (size_t rank = 0; rank < children_.size(); ++rank) {
       Child& child = children_[rank];
       child.rank = static_cast<int>(rank);
-      if (rank > 0) child.log = open_log(log_folder_, child.rank);
-      start(child, arguments);
-      if (rank > 0) close(child.log.descriptor);
+      const Descriptor output = rank > 0 ? open_log(child, log_folder_) : Descriptor();
+      child.pid = start_copy({.arguments = arguments,
+                              .environment = environment_of(child.rank, static_cast<int>(children_.size()),
+                                                            rendezvous_.number(), is_busy_),
+                              .output = output.number(),
+                              .signal_mask = signals_.mask_before()});
+      child.running = true;
     }
   }
 
@@ -158,15 +145,6 @@ class Group {
   }
 
  private:
-  void start(Child& child, const std::vector<std::string>& arguments) {
-    child.pid = start_copy({.arguments = arguments,
-                            .environment = environment_of(child.rank, static_cast<int>(children_.size()),
-                                                          rendezvous_.path(), is_busy_),
-                            .output = child.log.descriptor,
-                            .signal_mask = signals_.mask_before()});
-    child.running = true;
-  }
-
   bool running() const {
     return std::any_of(children_.begin(), children_.end(), [](const Child& child) { return child.running; });
   }
@@ -230,16 +208,16 @@ class Group {
 
   void show_log(const Child& child) const {
     if (child.rank == 0) return;
-    const std::deque<std::string> lines = last_lines(child.log.path, child.log.begin);
+    const std::deque<std::string> lines = last_lines(child.log, child.log_begin);
     if (lines.empty()) return;
-    std::fprintf(stderr, "sdp-train: last lines of rank %d (%s):\n", child.rank, child.log.path.c_str());
+    std::fprintf(stderr, "sdp-train: last lines of rank %d (%s):\n", child.rank, child.log.c_str());
     for (const std::string& line : lines)
       std::fprintf(stderr, "  %s\n", line.c_str());
   }
 
   const AwaitedSignals& signals_;
   std::filesystem::path log_folder_;
-  RendezvousFile rendezvous_;
+  const Descriptor rendezvous_ = make_rendezvous_file();
   const bool is_busy_ = std::getenv(kWaitPolicy) == nullptr && cores_are_busy();
   std::vector<Child> children_;
   std::vector<const Child*> failed_;  ///< in the order in which they failed

@@ -126,11 +126,6 @@ void PeerWatch::send_all(const Message& message) const {
     send(peer, message);
 }
 
-bool PeerWatch::has_left_with_error() {
-  const std::lock_guard lock(mutex_);
-  return said_ == Departure::kError;
-}
-
 void PeerWatch::leave(Departure how) {
   {
     const std::lock_guard lock(mutex_);
@@ -238,7 +233,9 @@ void PeerWatch::check_deadlines() {
   if (called_unnoticed_ || !first_loss_ || Clock::now() < *first_loss_ + kPatience) return;
   called_unnoticed_ = true;
   // A process that ends because of its own error reports that error, not the losses it caused elsewhere.
-  if (!options_.events.unnoticed || has_left_with_error()) return;
+  std::unique_lock lock(mutex_);
+  if (!options_.events.unnoticed || said_ == Departure::kError) return;
+  lock.unlock();
   leave(Departure::kPeerLost);
   options_.events.unnoticed(after_failure(std::chrono::milliseconds(0)));
 }

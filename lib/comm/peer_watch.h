@@ -140,7 +140,6 @@ class PeerWatch {
   void lose(size_t peer, Departure departure);
   void begin_stop();
   void end_before_training();
-  bool has_left_with_error();
 
   Options options_;
   std::vector<Descriptor> peers_;  ///< [W]; closed for this rank

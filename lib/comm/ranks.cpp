@@ -1,6 +1,7 @@
 #include "comm/ranks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,11 +42,11 @@ class Variables {
     int parsed = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
     if (error != std::errc() || end != value.data() + value.size() || parsed < min || parsed > max)
-      throw UsageError("Environment variable " + name + " is \"" + value +
-                       "\"; expected a whole number from " + std::to_string(min) + " to " +
-                       std::to_string(max) +
-                       ". The program that starts the processes sets this variable. Correct it, or unset it "
-                       "and the related variables to let sdp-train start the processes itself.");
+      throw UsageError(fmt::format(
+          "Environment variable {} is \"{}\"; expected a whole number from {} to {}. The program that starts "
+          "the processes sets this variable. Correct it, or unset it and the related variables to let "
+          "sdp-train start the processes itself.",
+          name, value, min, max));
     return parsed;
   }
 
@@ -98,13 +99,6 @@ class Incomplete : public UsageError {
   std::string note_;
 };
 
-std::string join(const std::vector<std::string>& names, const std::string& separator) {
-  std::string joined;
-  for (const std::string& name : names)
-    joined += (joined.empty() ? "" : separator) + name;
-  return joined;
-}
-
 void check_complete(const Variables& variables, const Family& family) {
   std::vector<std::string> found;
   std::string missing;
@@ -118,11 +112,12 @@ void check_complete(const Variables& variables, const Family& family) {
   look_up(family.local_rank, family.local_required);
   look_up(family.local_world, family.local_required);
   if (missing.empty()) return;
-  throw Incomplete(family.name, join(found, ", "),
-                   "The variables of " + family.name + " are incomplete: " + join(found, ", ") +
-                       (found.size() == 1 ? " is" : " are") + " set, but " + missing + " is not. Set " +
-                       missing + " too, or unset " + join(found, " and ") +
-                       " to let sdp-train start the processes itself.");
+  const std::string all = fmt::format("{}", fmt::join(found, ", "));
+  throw Incomplete(family.name, all,
+                   fmt::format("The variables of {} are incomplete: {} {} set, but {} is not. Set {} too, or "
+                               "unset {} to let sdp-train start the processes itself.",
+                               family.name, all, found.size() == 1 ? "is" : "are", missing, missing,
+                               fmt::join(found, " and ")));
 }
 
 bool is_loopback(const std::string& address) {

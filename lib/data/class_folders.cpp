@@ -13,7 +13,6 @@
 #include "data/split_files.h"
 #include "formats/image.h"
 #include "io/file.h"
-#include "io/listing.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

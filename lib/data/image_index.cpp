@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "io/file.h"
-#include "io/listing.h"
 #include "spec/error.h"
 
 namespace sdp {

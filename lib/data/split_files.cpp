@@ -11,7 +11,7 @@
 #include <string>
 #include <system_error>
 
-#include "io/listing.h"
+#include "io/file.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

@@ -6,16 +6,18 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <limits>
+#include <stdexcept>
 
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
 #include "process/allocations.h"
-#include "process/memory.h"
 #include "spec/error.h"
 
 #ifdef USE_C10D_NCCL
@@ -166,7 +168,7 @@ int64_t device_memory_bytes([[maybe_unused]] c10::Device device) {
     return static_cast<int64_t>(total);
   }
 #endif
-  return physical_memory_bytes();
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
 }
 
 int64_t multiprocessors([[maybe_unused]] c10::Device device) {
@@ -187,7 +189,10 @@ int64_t peak_process_memory_bytes([[maybe_unused]] c10::Device device) {
     return stats.reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
   }
 #endif
-  return peak_resident_bytes();
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return 1024 * std::stoll(line.substr(6));
+  throw std::runtime_error("/proc/self/status does not tell VmHWM");
 }
 
 void reset_peak_memory([[maybe_unused]] c10::Device device) {

@@ -20,7 +20,6 @@
 #include "hub/library_files.h"
 #include "hub/model_config.h"
 #include "io/file.h"
-#include "io/listing.h"
 #include "layers/tensors.h"
 #include "run/checkpoint_reader.h"
 #include "run/checkpoint_tensors.h"

@@ -8,7 +8,6 @@
 
 #include "engine/checks.h"
 #include "io/file.h"
-#include "io/listing.h"
 #include "model/library_format.h"
 #include "run/checkpoint_tensors.h"
 #include "spec/error.h"

@@ -10,7 +10,6 @@
 #include <cmath>
 #include <string>
 
-#include "io/listing.h"
 #include "process/identity.h"
 
 namespace sdp {
@@ -57,15 +56,6 @@ std::string bytes_field(uint32_t field, std::string_view bytes) {
 
 std::string event(double wall_time_s, int64_t step, const std::string& what) {
   return double_field(1, wall_time_s) + integer_field(2, step) + what;
-}
-
-std::string version_event(double wall_time_s) {
-  return event(wall_time_s, 0, bytes_field(3, kFileVersion));
-}
-
-std::string session_start_event(double wall_time_s, int64_t step) {
-  constexpr int64_t kStart = 1;
-  return event(wall_time_s, step, bytes_field(7, integer_field(1, kStart)));
 }
 
 /// google.protobuf.Value
@@ -153,8 +143,9 @@ std::string tf_record(std::string_view data) {
 EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step,
                      const std::vector<Hyperparameter>& settings)
     : file_(new_event_file(folder), OutputFile::Mode::kAppend) {
-  file_.write(tf_record(version_event(now_s())));
-  file_.write(tf_record(session_start_event(now_s(), first_step)));
+  constexpr int64_t kStart = 1;
+  file_.write(tf_record(event(now_s(), 0, bytes_field(3, kFileVersion))));
+  file_.write(tf_record(event(now_s(), first_step, bytes_field(7, integer_field(1, kStart)))));
   if (!settings.empty()) file_.write(tf_record(hyperparameters_event(now_s(), settings)));
   file_.flush();
 }

@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -237,6 +238,38 @@ void sync_folder(const std::filesystem::path& folder) {
   const Descriptor file = open_file(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems cannot sync a folder and say so with EINVAL; their names are durable at once.
   if (::fsync(file.number()) != 0 && errno != EINVAL) throw_io_error("write", folder, errno);
+}
+
+std::vector<FolderEntry> list_folder(const std::filesystem::path& folder) {
+  std::vector<FolderEntry> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code unknown;
+    const bool is_folder = it->is_directory(unknown);
+    entries.push_back(
+        {.name = it->path().filename().string(), .is_folder = is_folder, .leads_nowhere = bool(unknown)});
+  }
+  if (error) throw_io_error("list", folder, error.value());
+  std::ranges::sort(entries, {}, &FolderEntry::name);
+  return entries;
+}
+
+std::vector<std::string> entry_names(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  if (std::filesystem::exists(folder, error) || error)
+    for (FolderEntry& entry : list_folder(folder))
+      names.push_back(std::move(entry.name));
+  return names;
+}
+
+std::vector<std::filesystem::path> files_matching(const std::filesystem::path& folder,
+                                                  const std::string& pattern) {
+  std::vector<std::filesystem::path> files;
+  for (const FolderEntry& entry : list_folder(folder))
+    if (!entry.is_folder && fnmatch(pattern.c_str(), entry.name.c_str(), FNM_PERIOD) == 0)
+      files.push_back(folder / entry.name);
+  return files;
 }
 
 FileDigest digest_file(const std::filesystem::path& path, const OnProgress& on_progress) {

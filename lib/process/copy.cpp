@@ -15,22 +15,14 @@ namespace {
 
 constexpr int kCannotExecute = 127;
 
-/// Null-terminated array of pointers to strings, as execve expects it.
-class PointerArray {
- public:
-  explicit PointerArray(std::vector<std::string> strings) : strings_(std::move(strings)) {
-    for (std::string& text : strings_)
-      pointers_.push_back(text.data());
-    pointers_.push_back(nullptr);
-  }
-  PointerArray(const PointerArray&) = delete;
-  PointerArray& operator=(const PointerArray&) = delete;
-  char* const* data() const { return pointers_.data(); }
-
- private:
-  std::vector<std::string> strings_;
-  std::vector<char*> pointers_;
-};
+/// Null-terminated pointers to strings, as execve expects them.
+std::vector<char*> pointers_to(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (const std::string& text : strings)
+    pointers.push_back(const_cast<char*>(text.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
 
 /// Runs between fork and exec: only system calls.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int output, const sigset_t& mask,
@@ -55,13 +47,15 @@ class PointerArray {
 }  // namespace
 
 pid_t start_copy(const CopyOptions& options) {
-  const PointerArray arguments(options.arguments);
-  const PointerArray own_environment(options.environment.value_or(std::vector<std::string>()));
-  char* const* environment = options.environment ? own_environment.data() : environ;
+  const std::vector<char*> arguments = pointers_to(options.arguments);
+  std::vector<char*> environment;
+  if (options.environment) environment = pointers_to(*options.environment);
   const pid_t parent = getpid();
   std::fflush(nullptr);
   const pid_t child = fork();
-  if (child == 0) become(arguments.data(), environment, options.output, options.signal_mask, parent);
+  if (child == 0)
+    become(arguments.data(), options.environment ? environment.data() : environ, options.output,
+           options.signal_mask, parent);
   if (child < 0)
     throw std::system_error(errno, std::generic_category(), "cannot start a copy of this program");
   return child;

@@ -1,15 +1,15 @@
 #include "run/checkpoint_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "io/file.h"
-#include "io/listing.h"
 #include "spec/error.h"
 
 namespace sdp {
@@ -21,14 +21,12 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kPartialSuffix = ".partial";
 
 std::string folder_name(int64_t step) {
-  char name[32];
-  std::snprintf(name, sizeof name, "step-%08lld", static_cast<long long>(step));
-  return name;
+  return fmt::format("{}{:08}", kPrefix, step);
 }
 
 /// Name of a folder that is not yet, or no longer, a checkpoint.
 std::string partial_name(int64_t step, std::string_view why = "") {
-  return std::string(".").append(folder_name(step)).append(why).append(kPartialSuffix);
+  return fmt::format(".{}{}{}", folder_name(step), why, kPartialSuffix);
 }
 
 std::optional<int64_t> step_of(std::string_view name) {

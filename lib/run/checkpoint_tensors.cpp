@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <stdexcept>
 
@@ -10,6 +11,11 @@
 
 namespace sdp {
 namespace {
+
+constexpr std::array kTypes = {std::pair{DType::kF64, at::kDouble},    std::pair{DType::kF32, at::kFloat},
+                               std::pair{DType::kBF16, at::kBFloat16}, std::pair{DType::kF16, at::kHalf},
+                               std::pair{DType::kI64, at::kLong},      std::pair{DType::kI32, at::kInt},
+                               std::pair{DType::kU8, at::kByte},       std::pair{DType::kBool, at::kBool}};
 
 /// "a:b" -> a, b
 std::pair<int64_t, int64_t> parse_range(std::string_view text, const std::string& name) {
@@ -70,39 +76,14 @@ ParsedName parse_name(const std::string& name) {
 }
 
 DType dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return DType::kF64;
-    case at::kFloat:
-      return DType::kF32;
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kLong:
-      return DType::kI64;
-    default:
-      throw std::logic_error("no tensor of this type is saved");
-  }
+  for (const auto& [dtype, torch_type] : kTypes)
+    if (torch_type == type) return dtype;
+  throw std::logic_error("no tensor of this type is saved");
 }
 
 at::ScalarType scalar_type_of(DType type) {
-  switch (type) {
-    case DType::kF64:
-      return at::kDouble;
-    case DType::kF32:
-      return at::kFloat;
-    case DType::kBF16:
-      return at::kBFloat16;
-    case DType::kF16:
-      return at::kHalf;
-    case DType::kI64:
-      return at::kLong;
-    case DType::kI32:
-      return at::kInt;
-    case DType::kU8:
-      return at::kByte;
-    case DType::kBool:
-      return at::kBool;
-  }
+  for (const auto& [dtype, torch_type] : kTypes)
+    if (dtype == type) return torch_type;
   throw std::logic_error("unknown type");
 }
 

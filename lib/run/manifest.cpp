@@ -1,8 +1,11 @@
 #include "run/manifest.h"
 
-#include <cstdio>
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
 
 #include "spec/error.h"
 #include "spec/hash.h"
@@ -36,22 +39,19 @@ const ordered_json& value_of(const ordered_json& object, const char* key, const 
   throw DataError(where + ": \"" + key + "\" is " + value.dump() + ", expected " + expected);
 }
 
-void take(const ordered_json& object, const char* key, int64_t& number, const std::string& where) {
+template <class T>
+void take(const ordered_json& object, const char* key, T& target, const std::string& where) {
+  constexpr bool is_text = std::is_same_v<T, std::string>;
+  constexpr bool is_whole = std::is_same_v<T, int64_t>;
   const ordered_json& value = value_of(object, key, where);
-  number = value.is_number_integer() ? value.get<int64_t>() : -1;
-  if (number < 0) refuse(where, key, value, "a non-negative integer");
-}
-
-void take(const ordered_json& object, const char* key, std::string& text, const std::string& where) {
-  const ordered_json& value = value_of(object, key, where);
-  if (!value.is_string()) refuse(where, key, value, "a string");
-  text = value.get<std::string>();
-}
-
-void take(const ordered_json& object, const char* key, double& number, const std::string& where) {
-  const ordered_json& value = value_of(object, key, where);
-  number = value.is_number() ? value.get<double>() : -1;
-  if (!(number >= 0)) refuse(where, key, value, "a non-negative number");
+  bool fits = is_text ? value.is_string() : is_whole ? value.is_number_integer() : value.is_number();
+  if (fits) target = value.get<T>();
+  if constexpr (!is_text) fits = fits && target >= 0;
+  if (!fits)
+    refuse(where, key, value,
+           is_text    ? "a string"
+           : is_whole ? "a non-negative integer"
+                      : "a non-negative number");
 }
 
 /// Takes all keys of a struct but lists.
@@ -127,41 +127,36 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
 
 void check_numbers(const Manifest& manifest, const std::string& where) {
   const auto require = [&](bool holds, const std::string& what) {
-    if (!holds) throw DataError(where + ": " + what + ": these numbers contradict each other");
+    if (!holds) throw DataError(fmt::format("{}: {}: these numbers contradict each other", where, what));
   };
-  const auto text = [](int64_t number) { return std::to_string(number); };
-  require(manifest.updates <= manifest.step && manifest.updates == manifest.step - manifest.skipped_steps,
-          "updates " + text(manifest.updates) + " and skipped_steps " + text(manifest.skipped_steps) +
-              " do not add up to step " + text(manifest.step));
-  const StepOrigin& origin = manifest.origin;
-  require(origin.step <= manifest.step && origin.updates <= manifest.updates &&
-              origin.updates <= origin.step && origin.batch_norm_updates <= manifest.batch_norm_updates,
-          "origin has step " + text(origin.step) + ", updates " + text(origin.updates) +
-              " and batch_norm_updates " + text(origin.batch_norm_updates) + ", the checkpoint " +
-              text(manifest.step) + ", " + text(manifest.updates) + " and " +
-              text(manifest.batch_norm_updates));
-  require(manifest.workers >= 1 && manifest.replicas >= 1 && manifest.processes >= 1,
-          "workers " + text(manifest.workers) + ", replicas " + text(manifest.replicas) + ", processes " +
-              text(manifest.processes));
-  const bool one_slot_each = manifest.processes % manifest.workers == 0 &&
-                             manifest.processes / manifest.workers == manifest.replicas;
-  require(one_slot_each || manifest.workers % manifest.processes == 0,
-          "processes " + text(manifest.processes) + " cannot run workers " + text(manifest.workers) +
-              " with replicas " + text(manifest.replicas));
+  const auto& [step, updates, skipped_steps, batch_norm_updates, origin] = std::tie(
+      manifest.step, manifest.updates, manifest.skipped_steps, manifest.batch_norm_updates, manifest.origin);
+  require(
+      updates <= step && updates == step - skipped_steps,
+      fmt::format("updates {} and skipped_steps {} do not add up to step {}", updates, skipped_steps, step));
+  require(
+      origin.step <= step && origin.updates <= updates && origin.updates <= origin.step &&
+          origin.batch_norm_updates <= batch_norm_updates,
+      fmt::format("origin has step {}, updates {} and batch_norm_updates {}, the checkpoint {}, {} and {}",
+                  origin.step, origin.updates, origin.batch_norm_updates, step, updates, batch_norm_updates));
+  const auto& [workers, replicas, processes] =
+      std::tie(manifest.workers, manifest.replicas, manifest.processes);
+  require(workers >= 1 && replicas >= 1 && processes >= 1,
+          fmt::format("workers {}, replicas {}, processes {}", workers, replicas, processes));
+  const bool one_slot_each = processes % workers == 0 && processes / workers == replicas;
+  require(one_slot_each || workers % processes == 0,
+          fmt::format("processes {} cannot run workers {} with replicas {}", processes, workers, replicas));
   const auto files = static_cast<int64_t>(manifest.files.size());
-  require(files >= manifest.processes, "processes " + text(manifest.processes) + " but files " + text(files));
-  for (int64_t process = 0; process < manifest.processes; ++process) {
-    const std::string name = process_file_name(process, manifest.processes);
+  require(files >= processes, fmt::format("processes {} but files {}", processes, files));
+  for (int64_t process = 0; process < processes; ++process) {
+    const std::string name = process_file_name(process, processes);
     require(manifest.files[static_cast<size_t>(process)].name == name,
-            "file " + text(process) + " is not " + name);
+            fmt::format("file {} is not {}", process, name));
   }
 }
 
 std::string process_file_name(int64_t process, int64_t processes) {
-  char name[64];
-  std::snprintf(name, sizeof name, "process-%05lld-of-%05lld.safetensors", static_cast<long long>(process),
-                static_cast<long long>(processes));
-  return name;
+  return fmt::format("process-{:05}-of-{:05}.safetensors", process, processes);
 }
 
 }  // namespace sdp

@@ -1,10 +1,10 @@
 #include "run/progress.h"
 
+#include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -44,9 +44,7 @@ double share_of(int64_t done, int64_t total) {
 
 /// " 45%", rounded down: 100% means done.
 std::string progress_percent(double share) {
-  std::array<char, 16> text;
-  std::snprintf(text.data(), text.size(), "%3.0f%%", std::floor(100 * share));
-  return text.data();
+  return fmt::format("{:3.0f}%", std::floor(100 * share));
 }
 
 /// `text`, then the fields, each preceded by a space.
@@ -62,9 +60,7 @@ std::string fit_progress(double share, std::vector<ProgressField> fields, int co
   const auto width = static_cast<size_t>(std::max(columns, 0));
   std::string text = joined(progress_percent(share), fields);
   while (text.size() > width && !fields.empty()) {
-    fields.erase(
-        std::min_element(fields.begin(), fields.end(),
-                         [](const ProgressField& a, const ProgressField& b) { return a.rank < b.rank; }));
+    fields.erase(std::ranges::min_element(fields, {}, &ProgressField::rank));
     text = joined(progress_percent(share), fields);
   }
   if (text.size() > width) return text.substr(0, width);
@@ -78,50 +74,29 @@ int columns_of(int descriptor) {
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-std::string two_decimals(double value) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%.2f", value);
-  return text.data();
-}
-
-/// Four decimals: losses of a long run change in their fourth digit.
-std::string loss_text(double loss) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), std::abs(loss) < 1000 ? "%.4f" : "%.4g", loss);
-  return text.data();
-}
-
-std::string three_digits(double value) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "%.3g", value);
-  return text.data();
-}
-
-std::string labelled(std::string label, const std::string& value) {
-  return label += value;
-}
-
 /// All fields except the bar and the percentage.
 std::vector<ProgressField> fields_of(const ProgressState& state) {
   std::vector<ProgressField> fields;
-  std::string epoch = labelled("epoch ", two_decimals(state.epoch));
+  std::string epoch = fmt::format("epoch {:.2f}", state.epoch);
   if (state.total_epochs > 0) epoch.append("/").append(format_count(state.total_epochs));
   fields.push_back({7, epoch});
   if (state.tokens > 0) fields.push_back({1, format_count(static_cast<double>(state.tokens)) + " tokens"});
-  if (state.loss) fields.push_back({9, labelled("loss ", loss_text(*state.loss))});
-  if (state.lr) fields.push_back({3, labelled("lr ", three_digits(*state.lr))});
-  if (state.gradient_norm) fields.push_back({2, labelled("norm ", three_digits(*state.gradient_norm))});
+  if (state.loss)  // four decimals: losses of a long run change in their fourth digit
+    fields.push_back({9, std::abs(*state.loss) < 1000 ? fmt::format("loss {:.4f}", *state.loss)
+                                                      : fmt::format("loss {:.4g}", *state.loss)});
+  if (state.lr) fields.push_back({3, fmt::format("lr {:.3g}", *state.lr)});
+  if (state.gradient_norm) fields.push_back({2, fmt::format("norm {:.3g}", *state.gradient_norm)});
   if (state.tokens_per_s > 0) {
     fields.push_back({6, format_count(state.tokens_per_s) + " tokens/s"});
   } else if (state.samples_per_s > 0) {
     fields.push_back({6, format_count(state.samples_per_s) + " samples/s"});
   }
   if (state.utilization) fields.push_back({4, format_percent(*state.utilization) + " of peak FLOP/s"});
-  if (state.seconds_left) fields.push_back({8, labelled("ETA ", format_duration(*state.seconds_left))});
+  if (state.seconds_left) fields.push_back({8, "ETA " + format_duration(*state.seconds_left)});
   if (state.process_memory_bytes > 0)
-    fields.push_back({5, labelled("process memory ", format_bytes(state.process_memory_bytes))});
+    fields.push_back({5, "process memory " + format_bytes(state.process_memory_bytes)});
   if (state.tensor_memory_bytes > 0)
-    fields.push_back({0, labelled("tensor memory ", format_bytes(state.tensor_memory_bytes))});
+    fields.push_back({0, "tensor memory " + format_bytes(state.tensor_memory_bytes)});
   return fields;
 }
 
@@ -135,7 +110,7 @@ constexpr std::chrono::seconds kPrintInterval{10};
 std::vector<ProgressField> parts_and_time(const TaskState& state) {
   std::vector<ProgressField> fields;
   if (!state.unit.empty())
-    fields.push_back({0, std::to_string(state.done) + "/" + std::to_string(state.total) + " " + state.unit});
+    fields.push_back({0, fmt::format("{}/{} {}", state.done, state.total, state.unit)});
   if (state.done > 0) {
     const auto left = static_cast<double>(std::max<int64_t>(state.total - state.done, 0));
     fields.push_back({1, "ETA " + format_duration(state.elapsed_s / static_cast<double>(state.done) * left)});
@@ -192,8 +167,9 @@ std::string format_progress(const ProgressState& state, int columns) {
 }
 
 std::string format_progress_line(const ProgressState& state) {
-  const std::string step = "step " + std::to_string(state.step) + "/" + std::to_string(state.total_steps);
-  return joined(step + " " + progress_percent(share_done(state)), fields_of(state));
+  return joined(
+      fmt::format("step {}/{} {}", state.step, state.total_steps, progress_percent(share_done(state))),
+      fields_of(state));
 }
 
 void Progress::begin(int64_t step, Clock::time_point now) {

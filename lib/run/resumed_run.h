@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cost/make_experiment.h"
-#include "run/resume.h"
+#include "run/run_folder.h"
 #include "run/run_history.h"
 
 namespace sdp {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "io/listing.h"
+#include "io/file.h"
 #include "spec/error.h"
 
 namespace sdp {

@@ -15,76 +15,31 @@
 namespace sdp {
 namespace detail {
 
+/// What a key's value is, by the type of the member.
 template <class T>
-struct TypeName;
-template <>
-struct TypeName<bool> {
-  static constexpr const char* text = "true or false";
-};
-template <>
-struct TypeName<int64_t> {
-  static constexpr const char* text = "whole number";
-};
-template <>
-struct TypeName<double> {
-  static constexpr const char* text = "number";
-};
-template <>
-struct TypeName<std::string> {
-  static constexpr const char* text = "text";
-};
-template <>
-struct TypeName<Coverage> {
-  static constexpr const char* text = "fraction";
-};
-template <NamedEnum Enum>
-struct TypeName<Enum> {
-  static constexpr const char* text = "name";
-};
-template <>
-struct TypeName<std::vector<double>> {
-  static constexpr const char* text = "list of numbers";
-};
-template <>
-struct TypeName<std::vector<int64_t>> {
-  static constexpr const char* text = "list of whole numbers";
-};
-template <NamedEnum Enum>
-struct TypeName<std::vector<Enum>> {
-  static constexpr const char* text = "list of names";
-};
-template <ListOfStructs T>
-struct TypeName<T> {
-  static constexpr const char* text = "list of mappings";
-};
-template <class T>
-struct TypeName<std::optional<T>> : TypeName<T> {};
-template <KindOfSeveral T>
-struct TypeName<T> {
-  static constexpr const char* text = "name";
-};
+constexpr const char* type_name() {
+  if constexpr (is_optional<T>) return type_name<typename T::value_type>();
+  if constexpr (std::is_same_v<T, bool>) return "true or false";
+  if constexpr (std::is_same_v<T, int64_t>) return "whole number";
+  if constexpr (std::is_same_v<T, double>) return "number";
+  if constexpr (std::is_same_v<T, std::string>) return "text";
+  if constexpr (std::is_same_v<T, Coverage>) return "fraction";
+  if constexpr (NamedEnum<T> || KindOfSeveral<T>) return "name";
+  if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
+  if constexpr (std::is_same_v<T, std::vector<int64_t>>) return "list of whole numbers";
+  if constexpr (ListOfStructs<T>) return "list of mappings";
+  if constexpr (is_vector<T>) return "list of names";
+}
 
 /// The names that are accepted as a value; empty for types that are not names.
 template <class T>
-struct AcceptedNames {
-  static std::string text() { return {}; }
-};
-template <NamedEnum Enum>
-struct AcceptedNames<Enum> {
-  static std::string text() { return join(names_of<Enum>(), " | "); }
-};
-template <class T>
-struct AcceptedNames<std::vector<T>> : AcceptedNames<T> {};
-template <class T>
-struct AcceptedNames<std::optional<T>> : AcceptedNames<T> {};
-template <KindOfSeveral T>
-struct AcceptedNames<T> {
-  static std::string text() { return join(T::all_names(), " | "); }
-};
-template <>
-struct AcceptedNames<Coverage> {
-  static std::string text() { return "p/n, or more than 0 and at most 1"; }
-};
+std::string accepted_names() {
+  if constexpr (is_optional<T> || is_vector<T>) return accepted_names<typename T::value_type>();
+  if constexpr (NamedEnum<T>) return join(names_of<T>(), " | ");
+  if constexpr (KindOfSeveral<T>) return join(T::all_names(), " | ");
+  if constexpr (std::is_same_v<T, Coverage>) return "p/n, or more than 0 and at most 1";
+  return {};
+}
 
 /// Width of the table. `wrap` breaks a text into lines of at most this many columns, each of which begins
 /// with `indent`.
@@ -94,11 +49,8 @@ std::string row(const std::array<std::string, 4>& cells);
 
 template <class T>
 std::string default_text(const FieldInfo& field, const T& value) {
+  if constexpr (is_optional<T>) return "unset";
   return field.required ? "(required)" : yaml_text(value);
-}
-template <class T>
-std::string default_text(const FieldInfo&, const std::optional<T>&) {
-  return "unset";
 }
 
 }  // namespace detail
@@ -119,10 +71,10 @@ void describe_keys(const std::string& parent, const ChosenNames& chosen, std::st
       out += "\n" + key + ": " + std::string(field.doc) + "\n\n";
       describe_keys<T>(key, chosen, out);
     } else {
-      std::string accepted = detail::AcceptedNames<T>::text() + describe(field.limits);
+      std::string accepted = detail::accepted_names<T>() + describe(field.limits);
       if (!field.unit.empty()) accepted += (accepted.empty() ? "[" : " [") + std::string(field.unit) + "]";
-      out += detail::row(
-          {key, detail::TypeName<T>::text, detail::default_text(field, defaults.*member), accepted});
+      out +=
+          detail::row({key, detail::type_name<T>(), detail::default_text(field, defaults.*member), accepted});
       out += detail::wrap(field.doc, "    ");
       if constexpr (ListOfStructs<T>) describe_keys<typename T::value_type>(key + "[]", chosen, out);
       if constexpr (KindOfSeveral<T>)

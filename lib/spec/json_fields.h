@@ -24,19 +24,6 @@ struct FieldError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-namespace detail {
-
-template <class T>
-inline constexpr bool is_optional = false;
-template <class T>
-inline constexpr bool is_optional<std::optional<T>> = true;
-template <class T>
-inline constexpr bool is_vector = false;
-template <class T>
-inline constexpr bool is_vector<std::vector<T>> = true;
-
-}  // namespace detail
-
 template <HasFields Struct>
 void put_fields(const Struct& value, nlohmann::ordered_json& json);
 

@@ -40,43 +40,28 @@ inline Json number_limits(const Limits& limits) {
 
 // `value_schema`: JSON type and accepted values, by the C++ type of a member.
 
-inline Json value_schema(const bool&, const FieldInfo&) {
-  return {{"type", "boolean"}};
-}
-
-inline Json value_schema(const int64_t&, const FieldInfo& field) {
-  Json schema = {{"type", "integer"}};
-  schema.update(number_limits(field.limits));
+template <class T>
+Json value_schema(const T&, const FieldInfo& field) {
+  Json schema;
+  if constexpr (std::is_same_v<T, bool>) {
+    schema = {{"type", "boolean"}};
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    schema = {{"type", std::is_same_v<T, double> ? "number" : "integer"}};
+    schema.update(number_limits(field.limits));
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    schema = {{"type", "string"}};
+    if (field.required) schema["minLength"] = 1;
+  } else if constexpr (std::is_same_v<T, Coverage>) {
+    schema = {{"type", Json::array({"string", "number"})},
+              {"pattern", "^([0-9]+/[0-9]+|[0-9]*\\.?[0-9]+([eE][-+]?[0-9]+)?)$"},
+              {"exclusiveMinimum", 0},
+              {"maximum", 1}};
+  } else if constexpr (NamedEnum<T>) {
+    schema = {{"type", "string"}, {"enum", names_of<T>()}};
+  } else {
+    schema = {{"type", "string"}, {"enum", T::all_names()}};
+  }
   return schema;
-}
-
-inline Json value_schema(const double&, const FieldInfo& field) {
-  Json schema = {{"type", "number"}};
-  schema.update(number_limits(field.limits));
-  return schema;
-}
-
-inline Json value_schema(const std::string&, const FieldInfo& field) {
-  Json schema = {{"type", "string"}};
-  if (field.required) schema["minLength"] = 1;
-  return schema;
-}
-
-inline Json value_schema(const Coverage&, const FieldInfo&) {
-  return {{"type", Json::array({"string", "number"})},
-          {"pattern", "^([0-9]+/[0-9]+|[0-9]*\\.?[0-9]+([eE][-+]?[0-9]+)?)$"},
-          {"exclusiveMinimum", 0},
-          {"maximum", 1}};
-}
-
-template <NamedEnum Enum>
-Json value_schema(const Enum&, const FieldInfo&) {
-  return {{"type", "string"}, {"enum", names_of<Enum>()}};
-}
-
-template <KindOfSeveral T>
-Json value_schema(const T&, const FieldInfo&) {
-  return {{"type", "string"}, {"enum", T::all_names()}};
 }
 
 template <class T>

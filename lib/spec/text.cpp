@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
 namespace sdp {
 
@@ -93,6 +94,10 @@ std::string shell_word(std::string_view text) {
   for (const char c : text)
     word += c == '\'' ? "'\\''" : std::string(1, c);
   return "'" + word + "'";
+}
+
+std::string double_quoted(const std::string& text) {
+  return nlohmann::json(text).dump();
 }
 
 std::string join(const std::vector<std::string_view>& words, std::string_view separator) {

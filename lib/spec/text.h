@@ -36,6 +36,9 @@ inline constexpr std::string_view kNoShellExpansion =
 /// The text as one word of a command that is pasted into a shell: in single quotes if it needs them.
 std::string shell_word(std::string_view text);
 
+/// The text as a string of YAML and JSON.
+std::string double_quoted(const std::string& text);
+
 std::string join(const std::vector<std::string_view>& words, std::string_view separator);
 
 /// The candidate with the smallest edit distance (insert, delete, replace, swap of neighbours) to `word`.

@@ -2,55 +2,48 @@
 
 // Values of spec fields as YAML, each on one line, and a walk through them.
 
-#include <optional>
+#include <cstdint>
 #include <string>
-#include <vector>
+#include <type_traits>
 
 #include "spec/field.h"
 #include "spec/one_of.h"
+#include "spec/text.h"
 #include "spec/visit.h"
 
 namespace sdp {
 
-std::string yaml_text(bool value);
-std::string yaml_text(int64_t value);
-std::string yaml_text(double value);
-std::string yaml_text(const std::string& value);  ///< always in double quotes
-std::string yaml_text(const Coverage& value);
-
-template <NamedEnum Enum>
-std::string yaml_text(Enum value) {
-  return std::string(name_of(value));
-}
-
-template <KindOfSeveral T>
-std::string yaml_text(const T& kind) {
-  return std::string(kind.name());
-}
-
-template <HasFields Spec>
-std::string yaml_text(const Spec& spec);
-
+/// Texts are always in double quotes.
 template <class T>
-std::string yaml_text(const std::vector<T>& values) {
-  std::string text;
-  for (const T& value : values)
-    text += (text.empty() ? "" : ", ") + yaml_text(value);
-  return "[" + text + "]";
-}
-
-template <class T>
-std::string yaml_text(const std::optional<T>& value) {
-  return value ? yaml_text(*value) : "null";
-}
-
-template <HasFields Spec>
-std::string yaml_text(const Spec& spec) {
-  std::string text;
-  for_each_field<Spec>([&](const FieldInfo& field, auto member) {
-    text += (text.empty() ? "" : ", ") + std::string(field.key) + ": " + yaml_text(spec.*member);
-  });
-  return "{" + text + "}";
+std::string yaml_text(const T& value) {
+  if constexpr (detail::is_optional<T>) {
+    return value ? yaml_text(*value) : "null";
+  } else if constexpr (detail::is_vector<T>) {
+    std::string text;
+    for (const auto& item : value)
+      text += (text.empty() ? "" : ", ") + yaml_text(item);
+    return "[" + text + "]";
+  } else if constexpr (HasFields<T>) {
+    std::string text;
+    for_each_field<T>([&](const FieldInfo& field, auto member) {
+      text += (text.empty() ? "" : ", ") + std::string(field.key) + ": " + yaml_text(value.*member);
+    });
+    return "{" + text + "}";
+  } else if constexpr (NamedEnum<T>) {
+    return std::string(name_of(value));
+  } else if constexpr (KindOfSeveral<T>) {
+    return std::string(value.name());
+  } else if constexpr (std::is_same_v<T, Coverage>) {
+    return value.text;
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, double>) {
+    return shortest_decimal(value);
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return std::to_string(value);
+  } else {
+    return double_quoted(value);
+  }
 }
 
 /// Calls `handler(dotted key, Field, value)` for every key of the spec, in the order of the field lists. The

@@ -165,14 +165,22 @@ consteval bool lists_every_member() {
   return detail::rounded_up(bytes, alignof(Struct)) == sizeof(Struct);
 }
 
+namespace detail {
+
 template <class T>
-inline constexpr bool is_list_of_structs = false;
-template <HasFields Item>
-inline constexpr bool is_list_of_structs<std::vector<Item>> = true;
+inline constexpr bool is_optional = false;
+template <class T>
+inline constexpr bool is_optional<std::optional<T>> = true;
+template <class T>
+inline constexpr bool is_vector = false;
+template <class T>
+inline constexpr bool is_vector<std::vector<T>> = true;
+
+}  // namespace detail
 
 /// A list of structs with field lists. It is a list of mappings in YAML.
 template <class T>
-concept ListOfStructs = is_list_of_structs<T>;
+concept ListOfStructs = detail::is_vector<T> && HasFields<typename T::value_type>;
 
 /// An enum whose values have names.
 template <class T>

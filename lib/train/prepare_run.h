@@ -8,7 +8,6 @@
 #include "engine/engine.h"
 #include "experiment/run_steps.h"
 #include "run/records.h"
-#include "run/resume.h"
 #include "run/run_data.h"
 #include "run/run_output.h"
 #include "run/save_checkpoint.h"

@@ -12,7 +12,6 @@
 #include "comm/ranks.h"
 #include "experiment/experiment_spec.h"
 #include "process/signals.h"
-#include "run/resume.h"
 #include "run/run_folder.h"
 
 namespace sdp {

@@ -1,6 +1,6 @@
 #include "catch.h"
 #include "fixtures.h"
-#include "io/listing.h"
+#include "io/file.h"
 #include "spec/error.h"
 
 using namespace sdp;

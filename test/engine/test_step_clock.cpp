@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <chrono>
 #include <thread>
 
@@ -35,6 +37,13 @@ TEST_CASE("each part of a step gets its time, and time between parts counts for 
   CHECK(total(StepPart::kBackward) > 80 - kSlack);
   CHECK(total(StepPart::kOptimizer) == 0);
   CHECK(total(StepPart::kForward) + total(StepPart::kBackward) < ms_since(begin) - 160 + kSlack);
+}
+
+TEST_CASE("the peak of a process's memory is the kernel's", "[memory]") {
+  rusage usage = {};
+  REQUIRE(getrusage(RUSAGE_SELF, &usage) == 0);
+  CHECK(static_cast<double>(peak_process_memory_bytes(c10::kCPU)) ==
+        Approx(1024.0 * static_cast<double>(usage.ru_maxrss)).epsilon(0.1));
 }
 
 }  // namespace sdp

@@ -3,7 +3,7 @@
 
 #include "catch.h"
 #include "io/event_file.h"
-#include "io/listing.h"
+#include "io/file.h"
 #include "run/run_metrics.h"
 #include "temp_folder.h"
 

@@ -1,10 +1,6 @@
-#include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <cstring>
-
 #include "catch.h"
-#include "process/memory.h"
 #include "run/run_folder.h"
 #include "spec/error.h"
 #include "temp_folder.h"
@@ -139,17 +135,4 @@ TEST_CASE("links and pipes in place of a run's files are refused", "[run_folder]
                  "is a symbolic link"));
   fs::create_directory_symlink(folder / "elsewhere", folder / "runs");
   CHECK(create(folder / "runs", "run", false).dir == folder / "runs" / "run");
-}
-
-TEST_CASE("resident memory and its peak follow what a process touches", "[memory]") {
-  const int64_t before = resident_bytes();
-  constexpr int64_t kTouched = int64_t{64} << 20;
-  void* block = mmap(nullptr, kTouched, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(block != MAP_FAILED);
-  std::memset(block, 1, kTouched);
-  CHECK(resident_bytes() - before > kTouched * 9 / 10);
-  CHECK(resident_bytes() - before < kTouched * 3 / 2);
-  munmap(block, kTouched);
-  CHECK(resident_bytes() - before < kTouched / 2);
-  CHECK(peak_resident_bytes() - before > kTouched * 9 / 10);
 }
