@@ -41,6 +41,7 @@ python3-venv        | python
 libgloo-dev         | header:gloo/algorithm.h
 libyaml-cpp-dev     | header:yaml-cpp/yaml.h library:libyaml-cpp.a
 libcli11-dev        | header:CLI/CLI.hpp
+libspdlog-dev       | header:spdlog/spdlog.h
 libfmt-dev          | header:fmt/format.h
 nlohmann-json3-dev  | header:nlohmann/json.hpp
 libeigen3-dev       | header:eigen3/Eigen/Eigenvalues|Eigen/Eigenvalues

@@ -1,94 +1,115 @@
 #include "run/log.h"
 
-#include <fmt/chrono.h>
-#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
 
-#include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/file.h"
-#include "spec/error.h"
 
 namespace sdp {
 namespace {
 
-constexpr std::string_view kInfo = "info";
-
-std::string local_time() {
-  using std::chrono::system_clock;
-  const auto now = std::chrono::floor<std::chrono::milliseconds>(system_clock::now());
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", fmt::localtime(system_clock::to_time_t(now)),
-                     now.time_since_epoch().count() % 1000);
-}
-
-}  // namespace
-
-struct Logger::Destination {
-  const int rank;
-  const std::optional<std::filesystem::path> path;
-  const bool has_console;
-  std::mutex mutex = {};  ///< protects the following members and the console
-  std::optional<OutputFile> file = {};
-  std::string kept = {};  ///< until the file is opened
-
-  void append(std::string_view text) {
-    if (!file) {
-      kept += text;
-      return;
-    }
-    file->write(text);
-    file->flush();
+class ConsoleSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  explicit ConsoleSink(int rank) : rank_(rank) {
+    if (rank != 0) set_level(spdlog::level::warn);
   }
-  void record(std::string_view level, const std::string& message) {
-    if (path) append(fmt::format("{} rank {} {}: {}\n", local_time(), rank, level, message));
-  }
-};
 
-Logger::Logger(int rank, const std::optional<std::filesystem::path>& log_file, bool console)
-    : destination_(new Destination{.rank = rank, .path = log_file, .has_console = console}) {}
-
-void Logger::log(std::string_view level, const std::string& message) const {
-  const std::lock_guard lock(destination_->mutex);
-  const int rank = destination_->rank;
-  if (destination_->has_console && (rank == 0 || level != kInfo)) {
-    const std::string line = fmt::format("{}{}{}\n", rank == 0 ? "" : fmt::format("rank {}: ", rank),
-                                         level == kInfo ? "" : fmt::format("{}: ", level), message);
-    std::FILE* const stream = level == kInfo ? stdout : stderr;
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    std::string line;
+    if (rank_ != 0) line += "rank " + std::to_string(rank_) + ": ";
+    if (message.level == spdlog::level::warn) line += "warning: ";
+    if (message.level >= spdlog::level::err) line += "error: ";
+    line.append(message.payload.data(), message.payload.size());
+    line += '\n';
+    std::FILE* stream = message.level >= spdlog::level::warn ? stderr : stdout;
     std::fwrite(line.data(), 1, line.size(), stream);
     std::fflush(stream);
   }
-  try {
-    destination_->record(level, message);
-  } catch (const DataError& error) {  // may be logged because of this very problem
-    std::fprintf(stderr, "error: %s\n", error.what());
+  void flush_() override {}
+
+ private:
+  int rank_;
+};
+
+/// Holds messages until the file is opened.
+class FileSink : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  FileSink(int rank, std::filesystem::path path) : path_(std::move(path)) {
+    set_pattern("%Y-%m-%d %H:%M:%S.%e rank " + std::to_string(rank) + " %l: %v");
   }
+
+  void begin() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (file_) return;
+    file_.emplace(path_, OutputFile::Mode::kAppend);
+    append(kept_);
+    kept_.clear();
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    if (file_) {
+      append({text.data(), text.size()});
+    } else {
+      kept_.append(text.data(), text.size());
+    }
+  }
+  void flush_() override {}
+
+ private:
+  void append(std::string_view text) {
+    file_->write(text);
+    file_->flush();
+  }
+
+  std::filesystem::path path_;
+  std::optional<OutputFile> file_;
+  std::string kept_;
+};
+
+}  // namespace
+
+Logger make_logger(int rank, const std::optional<std::filesystem::path>& log_file, bool console) {
+  std::vector<spdlog::sink_ptr> sinks;
+  if (console) sinks.push_back(std::make_shared<ConsoleSink>(rank));
+  if (log_file) sinks.push_back(std::make_shared<FileSink>(rank, *log_file));
+  auto logger = std::make_shared<spdlog::logger>("sdp", sinks.begin(), sinks.end());
+  logger->flush_on(spdlog::level::trace);
+  return Logger(std::move(logger));
 }
 
+// Passed as text, never as a format string: messages may contain braces.
 void Logger::info(const std::string& message) const {
-  log(kInfo, message);
+  logger_->log(spdlog::level::info, spdlog::string_view_t(message));
 }
 
 void Logger::warn(const std::string& message) const {
-  log("warning", message);
+  logger_->log(spdlog::level::warn, spdlog::string_view_t(message));
 }
 
 void Logger::error(const std::string& message) const {
-  log("error", message);
+  logger_->log(spdlog::level::err, spdlog::string_view_t(message));
 }
 
 void Logger::record(const std::string& message) const {
-  const std::lock_guard lock(destination_->mutex);
-  destination_->record(kInfo, message);
+  const spdlog::details::log_msg line(logger_->name(), spdlog::level::info, message);
+  for (const spdlog::sink_ptr& sink : logger_->sinks())
+    if (dynamic_cast<FileSink*>(sink.get())) sink->log(line);
 }
 
 void Logger::begin_file() const {
-  const std::lock_guard lock(destination_->mutex);
-  if (!destination_->path || destination_->file) return;
-  destination_->file.emplace(*destination_->path, OutputFile::Mode::kAppend);
-  destination_->append(std::exchange(destination_->kept, {}));
+  for (const spdlog::sink_ptr& sink : logger_->sinks())
+    if (auto* const file = dynamic_cast<FileSink*>(sink.get())) file->begin();
 }
 
 }  // namespace sdp

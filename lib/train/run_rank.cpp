@@ -118,7 +118,8 @@ int run_rank(const ExperimentSpec& spec, const Ranks& started, StopSignals& sign
       });
 
   const bool first = ranks.rank == 0;
-  const Logger log(ranks.rank, first ? std::optional(folder.log()) : std::nullopt, /*console=*/true);
+  const Logger log =
+      make_logger(ranks.rank, first ? std::optional(folder.log()) : std::nullopt, /*console=*/true);
   if (first)
     for (const std::string& warning : warnings)
       log.warn(warning);

@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -47,7 +48,7 @@ Output output_of(int rank, bool console) {
   {
     const Captured out(1, folder / "out");
     const Captured err(2, folder / "err");
-    const Logger logger(rank, std::nullopt, console);
+    const Logger logger = make_logger(rank, std::nullopt, console);
     logger.info("step {1} of 2");
     logger.warn("slow");
     logger.error("broken");
@@ -72,8 +73,8 @@ TEST_CASE("the console shows messages of rank 0, and warnings and errors of all 
 TEST_CASE("the log file has time, rank and level, and is appended to", "[log]") {
   const TempFolder folder;
   put(folder / "log.txt", "before\n");
-  const Logger first(0, folder / "log.txt", false);
-  const Logger second(1, folder / "log.txt", false);
+  const Logger first = make_logger(0, folder / "log.txt", false);
+  const Logger second = make_logger(1, folder / "log.txt", false);
   first.info("one");
   CHECK(get(folder / "log.txt") == "before\n");
   first.begin_file();
@@ -84,6 +85,6 @@ TEST_CASE("the log file has time, rank and level, and is appended to", "[log]") 
   CHECK(std::regex_match(get(folder / "log.txt"),
                          std::regex("before\n" + time + "rank 0 info: one\n" + time +
                                     "rank 1 warning: two\n" + time + "rank 0 error: three\n")));
-  CHECK(contains(message_of<DataError>([&] { Logger(0, folder / "log.txt/below", false).begin_file(); }),
+  CHECK(contains(message_of<DataError>([&] { make_logger(0, folder / "log.txt/below", false).begin_file(); }),
                  "below"));
 }

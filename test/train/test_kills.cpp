@@ -92,7 +92,7 @@ ExitCode train(const ExperimentSpec& spec, int stop_descriptor = -1, const LockT
       connect(Ranks{}, at::kCPU, {.timeout = std::chrono::seconds(60), .stop_descriptor = stop_descriptor});
   const SharedRunFolder run = share_run_folder(*comm, locked.folder, {.host = host_name(), .threads = 1},
                                                [&] { return std::move(locked.lock); });
-  const Logger log(/*rank=*/0, run.folder.log(), /*console=*/false);
+  const Logger log = make_logger(/*rank=*/0, run.folder.log(), /*console=*/false);
   return sdp::train(experiment, *comm, run, log, Resume::kIfAny);
 }
 
