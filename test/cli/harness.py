@@ -6,6 +6,7 @@ import json
 import os
 import re
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -128,6 +129,21 @@ def without_packages(folder: Path) -> dict:
 def start_run(config, *more, **options) -> subprocess.Popen:
     """Starts the program with one pipe for all that it says."""
     return start("--config", config, *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def kill_run(process: subprocess.Popen) -> None:
+    """Kills a launcher that has a session of its own. Its processes end with it, and have ended when this returns."""
+    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+    def runs(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    await_(lambda: not any(map(runs, ranks)), "the end of the processes of a killed launcher")
 
 
 def await_(condition, what, process=None, limit_s=300):

@@ -1,7 +1,5 @@
 """TensorBoard's own reader finds the values of metrics.jsonl in the event files, each step once, also after a kill."""
 
-import os
-import signal
 
 import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -76,8 +74,7 @@ def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data):
     process = harness.start_run(config, "--nproc", 2, start_new_session=True)
     metrics = run_dir / "metrics.jsonl"
     harness.await_(lambda: metrics.exists() and '"step":25,' in metrics.read_text(), "metrics of step 25", process)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    harness.kill_run(process)
     before = {file: file.read_bytes() for file in event_files(run_dir)}
     assert max(step for step, _ in shown_scalars(run_dir)["train/loss"]) >= 25
 

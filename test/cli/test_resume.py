@@ -1,9 +1,7 @@
 """Killed and resumed runs end with the weights of the uninterrupted run; bad checkpoints are refused by name."""
 
 import json
-import os
 import shutil
-import signal
 
 import pytest
 
@@ -84,8 +82,7 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
     run_dir = tmp_path / "runs" / "run"
     process = harness.start_run(config, "--nproc", 2, start_new_session=True)
     wait_for_checkpoint(run_dir, 10, process)
-    os.killpg(process.pid, signal.SIGKILL)  # the launcher; its processes end with it
-    process.wait()
+    harness.kill_run(process)
     last = sections["train"]["max_steps"]
     assert harness.saved_step(run_dir) != last, "the run was over before the kill"
 
