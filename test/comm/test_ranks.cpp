@@ -89,8 +89,8 @@ TEST_CASE("the variables of every launcher") {
       {with(kSlurm, {{"MASTER_ADDR", "login"}}), slurm, 5, 7, 2, 3, false, "login"},
       {one_node, slurm, 5, 7, 2, 7, true, "127.0.0.1"},
       // A job step of 4 tasks in a job of 7.
-      {with(one_node, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}}), slurm, 3, 4, 2, 4, true,
-       "127.0.0.1"},
+      {with(one_node, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}}),
+       "SLURM (SLURM_PROCID, SLURM_STEP_NUM_TASKS)", 3, 4, 2, 4, true, "127.0.0.1"},
       {with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_NTASKS_PER_NODE", "3"}}), slurm, 5, 7, 2, 3,
        false, "gpu07"},
       // Under srun --mpi=pmi2, PMI's pair lacks the local rank, which SLURM knows.
