@@ -18,6 +18,7 @@ struct StoredPart {
   int parameter = 0;
   std::vector<int> units;  ///< ascending; {kSharedUnit} for a parameter that is not divided
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): false alarm of clang-tidy 14
   auto operator<=>(const StoredPart&) const = default;
 };
 

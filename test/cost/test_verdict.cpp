@@ -60,7 +60,8 @@ TEST_CASE("what is recommended, what is the fastest, and what to change") {
   for (const Expected& c :
        {Expected{usual, 80, "DDP", "DDP", "DDP", ""}, Expected{fast, 80, "DDP", "DDP", "this plan", ""},
         Expected{faster_fsdp, 80, "FSDP", "DDP", "FSDP", ""},
-        Expected{usual, 16, "FSDP", "this plan", "this plan", ""}, Expected{small_fsdp, 6, "FSDP", "", "FSDP", ""},
+        Expected{usual, 16, "FSDP", "this plan", "this plan", ""},
+        Expected{small_fsdp, 6, "FSDP", "", "FSDP", ""},
         Expected{usual, 12, "this plan", "this plan", "this plan", ""},
         Expected{with_checkpointing, 9, "this plan, checkpointing", "this plan, checkpointing",
                  "this plan, checkpointing", "this plan, checkpointing"},
