@@ -35,10 +35,9 @@ class LogFolder {
 };
 
 DoctorOptions options_of(const DoctorArguments& arguments) {
-  DoctorOptions options{.output = arguments.output, .save = arguments.save};
-  for (const auto& [kind, name] : EnumNames<DeviceKind>::values)
-    if (name == arguments.device) options.device = kind;
-  return options;
+  return {.device = value_named<DeviceKind>(arguments.device).value(),
+          .output = arguments.output,
+          .save = arguments.save};
 }
 
 int processes_to_start(const DoctorArguments& arguments) {

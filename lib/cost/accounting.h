@@ -32,7 +32,8 @@ struct Cost {
   int64_t gather_bytes_per_step = 0;  ///< sent in all-gathers: new values; averaged gradients without shard
 
   int64_t bytes_sent_per_step() const { return reduce_bytes_per_step + gather_bytes_per_step; }
-  int64_t state_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
+  int64_t state_bytes() const { return bytes_between_steps() + gradient_bytes; }
+  int64_t bytes_between_steps() const { return parameter_bytes + optimizer_bytes; }
 
   /// The fields in plan.json (spec/json_fields.h).
   template <class Visitor>

@@ -154,7 +154,7 @@ PlanFigures figures_of(const Experiment& experiment, const DeviceProfile& device
   for (size_t process = 0; process < figures.per_process.size(); ++process) {
     ProcessFigures& of_process = figures.per_process[process];
     of_process.peak_bytes = figures.forecast->per_process[process];
-    of_process.evaluation_peak_bytes = of_process.parameter_bytes + of_process.optimizer_bytes + evaluation;
+    of_process.evaluation_peak_bytes = of_process.bytes_between_steps() + evaluation;
   }
   if (has_a_process_each(experiment.exchanges.slot_map)) figures.per_worker = figures.per_process;
   return figures;

@@ -41,13 +41,13 @@ LocalBucket::LocalBucket(const BucketContext& context, int bucket, bool in_place
       sum_options_(at::TensorOptions(scalar_type(sum_type(context.exchanges.options.precision)))
                        .device(context.comm.device())),
       value_options_(sum_options_.dtype(scalar_type(layout_.type))),
-      local_exchanges_{exchange_of(bucket, kExchangeKinds[0]), exchange_of(bucket, kExchangeKinds[1]),
-                       exchange_of(bucket, kExchangeKinds[2])} {
+      local_exchanges_{make_exchange(bucket, kExchangeKinds[0]), make_exchange(bucket, kExchangeKinds[1]),
+                       make_exchange(bucket, kExchangeKinds[2])} {
   add_segments();
   add_state_tensors(in_place);
 }
 
-LocalExchange LocalBucket::exchange_of(int bucket, ExchangeKind kind) const {
+LocalExchange LocalBucket::make_exchange(int bucket, ExchangeKind kind) const {
   return {Exchange(context_.exchanges, bucket, kind), context_.comm,
           kind == ExchangeKind::kGatherValues ? context_.gather_clock : context_.reduce_clock};
 }

@@ -106,7 +106,7 @@ class LocalBucket {
   Writes writes_of(const std::vector<SegmentRange>& ranges) const;
 
   std::vector<StateRange> state_of(const std::vector<SliceRange>& slices, const at::Tensor& values) const;
-  LocalExchange exchange_of(int bucket, ExchangeKind kind) const;
+  LocalExchange make_exchange(int bucket, ExchangeKind kind) const;
   LocalExchange& exchange_of(ExchangeKind kind) { return local_exchanges_[static_cast<size_t>(kind)]; }
 
   void take_gradients(LocalExchange& exchange);

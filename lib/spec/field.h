@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -108,6 +109,14 @@ constexpr std::string_view name_of(Enum value) {
   for (const auto& [candidate, name] : EnumNames<Enum>::values)
     if (candidate == value) return name;
   return "?";
+}
+
+/// The value of an enum that has this name; std::nullopt if none has.
+template <class Enum>
+constexpr std::optional<Enum> value_named(std::string_view wanted) {
+  for (const auto& [candidate, name] : EnumNames<Enum>::values)
+    if (name == wanted) return candidate;
+  return std::nullopt;
 }
 
 // Limits shared by keys of several sections. They are far above the values used in training, yet low enough

@@ -95,9 +95,9 @@ void read_json(const nlohmann::ordered_json& json, T& value, MissingKeys missing
       read_json(json, value.emplace(), missing);
   } else if constexpr (std::is_enum_v<T>) {
     const auto text = json.get<std::string>();
-    for (const auto& [candidate, name] : EnumNames<T>::values)
-      if (name == text) return static_cast<void>(value = candidate);
-    throw FieldError("cannot be " + text);
+    const std::optional<T> named = value_named<T>(text);
+    if (!named) throw FieldError("cannot be " + text);
+    value = *named;
   } else {
     if constexpr (std::is_same_v<T, double>)
       if (missing == MissingKeys::kUnknown && json.is_null())

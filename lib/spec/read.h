@@ -38,12 +38,10 @@ void read_value(Coverage& target, const YamlValue& value);
 
 template <NamedEnum Enum>
 void read_value(Enum& target, const YamlValue& value) {
-  for (const auto& [candidate, name] : EnumNames<Enum>::values) {
-    if (value.node.kind != YamlNode::Kind::kScalar || value.node.text != name) continue;
-    target = candidate;
-    return;
-  }
-  value.refuse_name(names_of<Enum>());
+  std::optional<Enum> named;
+  if (value.node.kind == YamlNode::Kind::kScalar) named = value_named<Enum>(value.node.text);
+  if (!named) value.refuse_name(names_of<Enum>());
+  target = *named;
 }
 
 /// Checks that a kind has the name. The kind itself is chosen by choose_kinds.

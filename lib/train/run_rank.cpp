@@ -30,9 +30,9 @@ void tell_plan(const Logger& log, const Experiment& experiment, const Ranks& ran
   log.info(describe_start(experiment, device_name(device)));
   log.info(fmt::format("ranks from {}; run folder {}",
                        ranks.source.empty() ? "a single process" : ranks.source, folder.dir.string()));
-  const Cost cost = cost_of(experiment, ranks.rank);
   const int64_t evaluation =
-      cost.parameter_bytes + cost.optimizer_bytes + evaluation_bytes(experiment, device.is_cuda(), 0);
+      cost_of(experiment, ranks.rank).bytes_between_steps() +
+      evaluation_bytes(experiment, device.is_cuda(), /*convolution_workspace_bytes=*/0);
   log.info(
       fmt::format("tensors of a process are planned to reach {} in training, {} in evaluation; {} has {}",
                   format_bytes(planned_bytes), format_bytes(evaluation), device_name(device),

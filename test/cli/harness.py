@@ -131,9 +131,14 @@ def start_run(config, *more, **options) -> subprocess.Popen:
     return start("--config", config, *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
 
+def children_of(pid) -> list[str]:
+    """Process ids."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def kill_run(process: subprocess.Popen) -> None:
     """Kills a launcher that has a session of its own. Its processes end with it, and have ended when this returns."""
-    ranks = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    ranks = children_of(process.pid)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 

@@ -67,8 +67,7 @@ def ranks_of(launcher, world=2):
     """Process ids of the launcher's ranks, in order."""
 
     def found():
-        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
-        pids = {rank_of(pid): int(pid) for pid in children}
+        pids = {rank_of(pid): int(pid) for pid in harness.children_of(launcher.pid)}
         return set(pids) == set(range(world)) and [pids[rank] for rank in range(world)]
 
     return harness.await_(found, "ranks", launcher)

@@ -42,14 +42,10 @@ def start_sweep(config):
     return harness.start("sweep", "--config", config, "--nproc", 2, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def children_of(pid):
-    return open(f"/proc/{pid}/task/{pid}/children").read().split()
-
-
 def freeze_run(sweep):
     """Suspends the ranks of the run that the sweep has started. Returns their launcher's pid."""
-    (run,) = children_of(sweep.pid)
-    for rank in children_of(run):
+    (run,) = harness.children_of(sweep.pid)
+    for rank in harness.children_of(run):
         os.kill(int(rank), signal.SIGSTOP)
     return run
 
