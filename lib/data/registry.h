@@ -10,12 +10,15 @@
 
 namespace sdp {
 
-using DataSetKind = OneOf<Cifar10Spec,       //
-                          Cifar100Spec,      //
-                          SvhnSpec,          //
-                          MnistSpec,         //
-                          FashionMnistSpec,  //
-                          ImageNetSpec,      //
-                          TokensSpec>;
+struct DataSetKinds {
+  using Types = std::tuple<Cifar10Spec,       //
+                           Cifar100Spec,      //
+                           SvhnSpec,          //
+                           MnistSpec,         //
+                           FashionMnistSpec,  //
+                           ImageNetSpec,      //
+                           TokensSpec>;
+};
+using DataSetKind = OneOf<DataSetKinds>;
 
 }  // namespace sdp

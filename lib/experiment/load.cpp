@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "optim/registry.h"
 #include "spec/error.h"
 #include "spec/position.h"
 #include "spec/read.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "optim/registry.h"
 #include "spec/error.h"
 #include "spec/hash.h"
 #include "spec/schema.h"

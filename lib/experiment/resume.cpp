@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "optim/registry.h"
 #include "spec/error.h"
 #include "spec/value_text.h"
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "optim/registry.h"
 #include "spec/advice.h"
 #include "spec/error.h"
 #include "spec/text.h"

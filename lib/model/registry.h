@@ -14,13 +14,16 @@
 
 namespace sdp {
 
-using ModelKind = OneOf<ResNetSpec,    //
-                        ResNet50Spec,  //
-                        SwinSpec,      //
-                        VitSpec,       //
-                        LlamaSpec,     //
-                        Gpt2Spec,      //
-                        MlpSpec,       //
-                        OwnSpec>;
+struct ModelKinds {
+  using Types = std::tuple<ResNetSpec,    //
+                           ResNet50Spec,  //
+                           SwinSpec,      //
+                           VitSpec,       //
+                           LlamaSpec,     //
+                           Gpt2Spec,      //
+                           MlpSpec,       //
+                           OwnSpec>;
+};
+using ModelKind = OneOf<ModelKinds>;
 
 }  // namespace sdp

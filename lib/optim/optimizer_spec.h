@@ -6,15 +6,22 @@
 #include <vector>
 
 #include "optim/parameter_group.h"
-#include "optim/registry.h"
+#include "spec/one_of.h"
+#include "spec/position.h"
 
 namespace sdp {
+
+/// One of the rules of optim/registry.h.
+using UpdateRule = OneOf<struct UpdateRules>;
+
+/// The rule of a section that names none.
+UpdateRule default_rule();
 
 /// The state tensor with the moving average of the values, the last one.
 inline constexpr const char* kAverageName = "ema";
 
 struct OptimizerSpec {
-  UpdateRule rule = {};
+  UpdateRule rule = default_rule();
   double clip_norm = 0;
   bool shard = true;
   std::vector<ParameterGroup> groups = {};
@@ -41,31 +48,18 @@ struct OptimizerSpec {
           OnResume::kFixed, InReport::kCompared, at_least_and_below(0, 1));
   }
 
-  void check(const Positions& positions) const {
-    rule.visit([&](const auto& own) { own.check(positions); });
-  }
+  void check(const Positions& positions) const;
 
   // Of the rule, which has its own defaults.
-  double lr() const {
-    return rule.visit([](const auto& own) { return own.lr; });
-  }
+  double lr() const;
   /// Of a parameter group (group_of).
   double lr_factor(int group) const { return group < 0 ? 1 : groups[static_cast<size_t>(group)].lr_factor; }
   /// What a group says applies to all of its parameters; `decays`: whether the rule's own decay would.
-  double weight_decay(int group = -1, bool decays = true) const {
-    const double of_rule = decays ? rule.visit([](const auto& own) { return own.weight_decay; }) : 0;
-    return group < 0 ? of_rule : groups[static_cast<size_t>(group)].weight_decay.value_or(of_rule);
-  }
-  bool decay_norms_and_biases() const {
-    return rule.visit([](const auto& own) { return own.decay_norms_and_biases; });
-  }
+  double weight_decay(int group = -1, bool decays = true) const;
+  bool decay_norms_and_biases() const;
 
   /// Names of the optimizer's state tensors, in checkpoints and elsewhere.
-  std::vector<std::string> state_names() const {
-    std::vector<std::string> names = rule.visit([](const auto& own) { return own.state_names(); });
-    if (ema_decay > 0) names.emplace_back(kAverageName);
-    return names;
-  }
+  std::vector<std::string> state_names() const;
 };
 
 }  // namespace sdp

@@ -1,14 +1,18 @@
 #pragma once
 
 // The update rules: one include and one line per rule. optim/rule.h describes what a rule consists of.
+// Included where rules are read, printed or applied; others include optim/optimizer_spec.h.
+
+#include <tuple>
 
 #include "optim/adamw.h"
 #include "optim/sgd.h"
-#include "spec/one_of.h"
 
 namespace sdp {
 
-using UpdateRule = OneOf<SgdSpec,  //
-                         AdamWSpec>;
+struct UpdateRules {
+  using Types = std::tuple<SgdSpec,  //
+                           AdamWSpec>;
+};
 
 }  // namespace sdp

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "optim/registry.h"
+
 namespace sdp {
 
 void update(const SgdSpec& rule, const UpdateStep& step, const UpdateTensors& tensors) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "optim/registry.h"
 #include "spec/value_text.h"
 
 namespace sdp {

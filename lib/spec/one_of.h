@@ -2,74 +2,111 @@
 
 // A component that comes in several kinds. Each kind has its own keys.
 
+#include <any>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "spec/visit.h"
 
 namespace sdp {
 
+namespace detail {
+template <class T>
+inline constexpr bool is_one_of = false;
+
+template <class... Kinds, class Function>
+void call_with_kinds(const std::tuple<Kinds...>*, Function&& function) {
+  (function.template operator()<Kinds>(), ...);
+}
+}  // namespace detail
+
+template <class T>
+concept KindOfSeveral = detail::is_one_of<T>;
+
+/// Calls `function.template operator()<Kind>()` for every kind, in order.
+template <KindOfSeveral T, class Function>
+void for_each_kind(Function&& function) {
+  detail::call_with_kinds(static_cast<const typename T::Kinds::Types*>(nullptr),
+                          std::forward<Function>(function));
+}
+
+template <class List>
+class OneOf;
+
+template <class List>
+inline constexpr bool detail::is_one_of<OneOf<List>> = true;
+
 /// One of several kinds, and one of that kind's names. In a field list, a OneOf is a key whose value is a
 /// name. The name chooses the kind; the keys of that kind are in the same section of the YAML file.
 ///
 /// A kind is a struct with a field list and `static constexpr std::array<std::string_view, n> names`, for
-/// example the sizes of one model. No two kinds have a name in common.
-template <class... Kinds>
+/// example the sizes of one model. No two kinds have a name in common. `List::Types` is a std::tuple of the
+/// kinds. Copies and `is` do not need its definition, so that code that only passes a spec on is not compiled
+/// again when a kind is added.
+template <class List>
 class OneOf {
  public:
-  using Types = std::tuple<Kinds...>;
+  using Kinds = List;
 
-  OneOf() = default;
+  /// The first kind.
+  OneOf() : OneOf(std::tuple_element_t<0, typename List::Types>()) {}
   /// The kind under its first name, or under `name`.
   template <class Kind>
-  requires(std::is_same_v<Kind, Kinds> || ...)  // NOLINTNEXTLINE(google-explicit-constructor)
-      OneOf(Kind kind, std::string_view name = Kind::names[0])
+  requires requires { Kind::names; }  // NOLINTNEXTLINE(google-explicit-constructor)
+  OneOf(Kind kind, std::string_view name = Kind::names[0])
       : name_(known_name<Kind>(name)), value_(std::move(kind)) {}
   /// The kind that has the name, with its defaults.
   explicit OneOf(std::string_view name) {
     if (!choose(name)) throw std::logic_error("no kind is called " + std::string(name));
   }
 
-  bool operator==(const OneOf&) const = default;
+  bool operator==(const OneOf& other) const {
+    return name_ == other.name_ &&
+           visit([&]<class Kind>(const Kind& kind) { return other.is<Kind>() && kind == other.as<Kind>(); });
+  }
 
   std::string_view name() const { return name_; }
 
   /// Chooses the kind that has the name. If it is the current kind, its values are kept; another kind starts
   /// with its defaults. Returns false and changes nothing if no kind has the name.
-  bool choose(std::string_view name) { return (choose_kind<Kinds>(name) || ...); }
+  bool choose(std::string_view name) {
+    bool chosen = false;
+    for_each_kind<OneOf>([&]<class Kind>() { chosen = chosen || choose_kind<Kind>(name); });
+    return chosen;
+  }
 
   template <class Function>
   decltype(auto) visit(Function&& function) const {
-    return std::visit(std::forward<Function>(function), value_);
+    return visit_from<0>(*this, function);
   }
   template <class Function>
   decltype(auto) visit(Function&& function) {
-    return std::visit(std::forward<Function>(function), value_);
+    return visit_from<0>(*this, function);
   }
 
   template <class Kind>
   bool is() const {
-    return std::holds_alternative<Kind>(value_);
+    return std::any_cast<Kind>(&value_) != nullptr;
   }
-  /// Throws std::bad_variant_access if it is another kind.
+  /// Throws std::bad_any_cast if it is another kind.
   template <class Kind>
   const Kind& as() const {
-    return std::get<Kind>(value_);
+    return std::any_cast<const Kind&>(value_);
   }
   template <class Kind>
   Kind& as() {
-    return std::get<Kind>(value_);
+    return std::any_cast<Kind&>(value_);
   }
 
   static std::vector<std::string_view> all_names() {
     std::vector<std::string_view> names;
-    (names.insert(names.end(), Kinds::names.begin(), Kinds::names.end()), ...);
+    for_each_kind<OneOf>(
+        [&]<class Kind>() { names.insert(names.end(), Kind::names.begin(), Kind::names.end()); });
     return names;
   }
 
@@ -94,31 +131,18 @@ class OneOf {
     name_ = *known;
     return true;
   }
+  template <size_t k, class Self, class Function>
+  static decltype(auto) visit_from(Self& self, Function& function) {
+    using Types = typename List::Types;
+    using Kind = std::tuple_element_t<k, Types>;
+    if constexpr (k + 1 < std::tuple_size_v<Types>)
+      if (!self.template is<Kind>()) return visit_from<k + 1>(self, function);
+    return function(self.template as<Kind>());
+  }
 
-  std::string_view name_ = std::tuple_element_t<0, Types>::names[0];
-  std::variant<Kinds...> value_;
+  std::string_view name_;
+  std::any value_;
 };
-
-namespace detail {
-template <class T>
-inline constexpr bool is_one_of = false;
-template <class... Kinds>
-inline constexpr bool is_one_of<OneOf<Kinds...>> = true;
-
-template <class... Kinds, class Function>
-void call_with_kinds(const std::tuple<Kinds...>*, Function&& function) {
-  (function.template operator()<Kinds>(), ...);
-}
-}  // namespace detail
-
-template <class T>
-concept KindOfSeveral = detail::is_one_of<T>;
-
-/// Calls `function.template operator()<Kind>()` for every kind, in order.
-template <KindOfSeveral T, class Function>
-void for_each_kind(Function&& function) {
-  detail::call_with_kinds(static_cast<const typename T::Types*>(nullptr), std::forward<Function>(function));
-}
 
 /// The names of a kind, joined: "resnet18, wide_resnet18".
 template <class Kind>
