@@ -1,26 +1,13 @@
 #include <algorithm>
-#include <iterator>
 #include <optional>
-#include <set>
 
 #include "catch.h"
-#include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/assignment_starts.h"
 #include "subnet/exchange_plan.h"
 
 namespace sdp {
 namespace {
-
-using test::plan_of;
-
-ExchangeOptions small_buckets(Precision precision) {
-  ExchangeOptions options;
-  options.precision = precision;
-  options.bucket_bytes = 5000;
-  options.decay_norms_and_biases = false;
-  return options;
-}
 
 TEST_CASE("a member set behaves like a list of its numbers") {
   RandomBits random(1);
@@ -63,72 +50,6 @@ TEST_CASE("a parameter outside of branches is read after the branch that precede
        {std::optional<int>(), {0}, {0}, std::optional<int>(), {1}, std::optional<int>()})
     layout.parameters.emplace_back().branch = branch;
   CHECK(depths_of(layout) == std::vector<int>{-1, 0, 0, 0, 1, 1});
-}
-
-TEST_CASE("a bucket's parameters, those that it contains first, and the branch that reads it first") {
-  for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
-    const SubnetPlan plan = plan_of(4, 2, 1, construction);
-    const ExchangePlan exchanges =
-        make_exchange_plan(plan, make_slot_map(4, 1, 2), small_buckets(Precision::kFp32));
-    REQUIRE(exchanges.buckets.size() > 3);
-    const BucketIndex index = index_buckets(plan.layout, exchanges);
-    const std::vector<BucketParameters>& parameters = index.parameters_of;
-    REQUIRE(parameters.size() == exchanges.buckets.size());
-    std::set<int> earlier;
-    for (size_t b = 0; b < parameters.size(); ++b) {
-      std::set<int> expected, first, depths;
-      for (const Segment& segment : exchanges.buckets[b].segments)
-        for (const Slice& slice : segment.slices)
-          expected.insert(slice.parameter);
-      std::set_difference(expected.begin(), expected.end(), earlier.begin(), earlier.end(),
-                          std::inserter(first, first.end()));
-      for (int parameter : expected)
-        depths.insert(depths_of(plan.layout)[parameter]);
-      const auto sorted = [](std::vector<int> values) {
-        std::sort(values.begin(), values.end());
-        return values;
-      };
-      CHECK(sorted(parameters[b].first_of) == std::vector<int>(first.begin(), first.end()));
-      CHECK(parameters[b].needed_before == *depths.begin());
-      for (int parameter = 0; parameter < static_cast<int>(index.buckets_of.size()); ++parameter) {
-        const std::vector<int>& buckets = index.buckets_of[parameter];
-        CHECK(std::count(buckets.begin(), buckets.end(), static_cast<int>(b)) ==
-              static_cast<int>(expected.count(parameter)));
-      }
-      earlier.insert(expected.begin(), expected.end());
-    }
-    CHECK(earlier.size() == plan.layout.parameters.size());
-  }
-}
-
-TEST_CASE("parts are even up to 64 bytes of the sum type") {
-  const SubnetPlan plan = plan_of(4, 3, 0);
-  const ExchangePlan exchanges = make_exchange_plan(plan, make_slot_map(4, 1, 4), {});
-  for (const Bucket& bucket : exchanges.buckets) {
-    for (const Segment& segment : bucket.segments) {
-      const int64_t holders = static_cast<int64_t>(segment.holders.size());
-      for (size_t i = 0; i < segment.holders.size(); ++i) {
-        CHECK(segment.boundary(static_cast<int>(i)) % 16 == 0);
-        CHECK(std::abs(segment.shard_elements(segment.holders[i]) - segment.elements / holders) <= 16);
-      }
-    }
-  }
-}
-
-TEST_CASE("buckets keep within their size unless a single parameter is larger") {
-  const SubnetPlan plan = plan_of(4, 2, 0);
-  const ExchangePlan exchanges =
-      make_exchange_plan(plan, make_slot_map(4, 1, 4), small_buckets(Precision::kFp32));
-  CHECK(exchanges.buckets.size() > 6);
-  for (const Bucket& bucket : exchanges.buckets) {
-    int64_t bytes = 0;
-    size_t slices = 0;
-    for (const Segment& segment : bucket.segments) {
-      bytes += segment.elements * 4;
-      slices += segment.slices.size();
-    }
-    CHECK((bytes <= 5000 || slices == 1));
-  }
 }
 
 }  // namespace
