@@ -157,11 +157,11 @@ std::vector<Tried> try_all(const ExperimentSpec& present) {
   return tried;
 }
 
-/// Peaks of plans that are forecast by themselves, by the settings in which they differ from the present one.
-using TypedPeaks = std::map<Settings, int64_t>;
+/// Plans that are forecast by themselves, by the settings in which they differ from the present one.
+using Typed = std::map<Settings, StepForecast>;
 
 void check_against_search(const Settings& present, const std::vector<Tried>& all, int64_t room,
-                          TypedPeaks& typed_peaks) {
+                          Typed& typed) {
   const Experiment experiment = experiment_of(spec_of(present));
   INFO("room " << room << ", coverage " << experiment.spec.subnetwork.coverage.text);
   const Forecast forecast = forecast_of(experiment, costs_of(experiment), device_of(room));
@@ -173,13 +173,16 @@ void check_against_search(const Settings& present, const std::vector<Tried>& all
     // What every method of this program takes is what the plan with its settings takes.
     if (!method.in_this_program) continue;
     INFO(method.name);
-    if (!typed_peaks.contains(method.settings)) {
+    if (!typed.contains(method.settings)) {
       Settings settings = present;
       settings.insert(settings.end(), method.settings.begin(), method.settings.end());
-      typed_peaks[method.settings] = alone(spec_of(settings)).peak.total();
+      typed[method.settings] = alone(spec_of(settings));
     }
+    const StepForecast& by_itself = typed.at(method.settings);
     CHECK(static_cast<double>(method.peak.total()) ==
-          Approx(static_cast<double>(typed_peaks.at(method.settings))).epsilon(1e-12));
+          Approx(static_cast<double>(by_itself.peak.total())).epsilon(1e-12));
+    CHECK(method.bytes_sent == by_itself.bytes_sent);
+    if (method.regime_file.empty()) CHECK(method.step_ms == Approx(by_itself.step_ms));
   }
   int64_t best_owners = 0;
   bool full_fits = false;
@@ -213,7 +216,7 @@ TEST_CASE("what a verdict advises against a search over all that it may advise")
                                 "train.accumulate_steps=2"};
   for (const Settings& present : {usual, neuron, recomputing}) {
     const std::vector<Tried> all = try_all(spec_of(present));
-    TypedPeaks typed_peaks;
+    Typed typed;
     const int64_t here = alone(spec_of(present)).peak.total();
     std::map<int64_t, int64_t> least;  // by owners
     for (const Tried& one : all)
@@ -223,7 +226,7 @@ TEST_CASE("what a verdict advises against a search over all that it may advise")
       }
     const int64_t own = least.rbegin()->second, lowest = least.begin()->second;
     for (const int64_t room : {here, here - 1, (here + own) / 2, own, own - 1, lowest, lowest - 1})
-      check_against_search(present, all, room, typed_peaks);
+      check_against_search(present, all, room, typed);
   }
 }
 
