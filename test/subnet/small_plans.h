@@ -17,8 +17,9 @@ inline ModelSpec mlp_spec(int64_t depth = 6) {
 /// Its layout, whose FLOPs are counted once.
 inline const ModelLayout& mlp(int64_t depth) {
   static std::map<int64_t, ModelLayout> known;
-  const auto found = known.find(depth);
-  return found != known.end() ? found->second : known[depth] = layout_of(mlp_spec(depth));
+  const auto [entry, is_new] = known.try_emplace(depth);
+  if (is_new) entry->second = layout_of(mlp_spec(depth));
+  return entry->second;
 }
 
 /// A plan with random owners of its branches, or of their slices.
