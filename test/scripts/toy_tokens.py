@@ -1,5 +1,7 @@
 """Input for the tests of scripts/prepare_tokens.py, and a reader of shards written from the format's description."""
 
+import contextlib
+import io
 import itertools
 import json
 import random
@@ -10,9 +12,11 @@ import numpy as np
 import pytest
 import tokenizers
 
-from conftest import SCRIPTS
+from conftest import SCRIPTS, load_script
 
+prepare_tokens = load_script("prepare_tokens.py")
 PROGRAM = [sys.executable, SCRIPTS / "prepare_tokens.py"]
+BYTES = ("bytes",)  # the bytes of the text as tokens
 WORDS = "the quick brown fox jumps over the lazy dog über Ωmega 漢字 naïve\tx  2026 <|endoftext|> \n".split(" ")
 END = "<|endoftext|>"
 
@@ -47,20 +51,34 @@ def tokens_of(tokenizer, documents):
 
 def documents_in(tokens, end):
     """The tokens of each document, without the end-of-text token that begins it."""
-    begins = np.flatnonzero(np.asarray(tokens) == end)
-    assert len(begins) and begins[0] == 0
-    return [tuple(part[1:].tolist()) for part in np.split(np.asarray(tokens), begins[1:])]
+    begins = np.flatnonzero(tokens == end)
+    assert (begins[:1] == 0).all() and len(begins) >= min(1, len(tokens))
+    return [tuple(part[1:].tolist()) for part in np.split(tokens, begins)[1:]]
 
 
-def texts_of_bytes(tokens):
-    return [bytes(document).decode() for document in documents_in(tokens, 256)]
+def texts(out):
+    """The texts of validation and of training, of BYTES."""
+    return tuple([bytes(document).decode() for document in documents_in(tokens, 256)] for tokens in split_of(out))
 
 
-def run(tokenizer, out, *arguments, expect=0, stdin=None, program=PROGRAM):
-    command = [*program, "--tokenizer", tokenizer[0], "--out", out, "--name", "toy", "--processes", 1, *arguments]
-    result = subprocess.run(list(map(str, command)), input=stdin, capture_output=True, timeout=300)
-    assert result.returncode == expect, result.stderr.decode()
-    return result.stderr.decode()
+def command(tokenizer, out, *arguments):
+    return list(map(str, ["--tokenizer", tokenizer[0], "--out", out, "--name", "toy", "--processes", 1, *arguments]))
+
+
+def run(tokenizer, out, *arguments, expect=0):
+    """In this process. Returns standard error."""
+    with contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            status = prepare_tokens.main(command(tokenizer, out, *arguments))
+        except SystemExit as exit_:
+            status = exit_.code
+    assert status == expect, errors.getvalue()
+    return errors.getvalue()
+
+
+def launch(tokenizer, out, *arguments, stdin=None, program=PROGRAM):
+    """As a program."""
+    subprocess.run([*program, *command(tokenizer, out, *arguments)], input=stdin, check=True, timeout=300)
 
 
 def read_shard(path):
@@ -82,10 +100,8 @@ def shards(folder):
 
 def split_of(folder):
     """Tokens of validation and of training."""
-    found = shards(folder)
-    val = [tokens for name, tokens in found.items() if "_val_" in name]
-    train = [tokens for name, tokens in found.items() if "_train_" in name]
-    return np.concatenate(val) if val else np.array([], np.uint16), np.concatenate(train)
+    found, none = shards(folder), np.array([], np.uint16)
+    return [np.concatenate([none, *(found[name] for name in found if f"_{part}_" in name)]) for part in ("val", "train")]
 
 
 def write_jsonl(path, documents):
