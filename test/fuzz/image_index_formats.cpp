@@ -30,16 +30,14 @@ struct Listed {
 };
 
 Listed folders() {
-  return {.contents = "class folders cat/dog",
-          .groups = {{.name = "cat", .size_bytes = 0, .changed_ns = kLongAgo + 1},
-                     {.name = "dog", .size_bytes = 0, .changed_ns = kLongAgo + 2}}};
+  return {"class folders cat/dog", {{"cat", 0, kLongAgo + 1}, {"dog", 0, kLongAgo + 2}}};
 }
 
 Listed shards() {
-  return {.contents = "shards of 10 classes",
-          .groups = {{.name = "train-0.tar", .size_bytes = 9216, .changed_ns = kLongAgo + 3},
-                     {.name = "train-1.tar", .size_bytes = 10240, .changed_ns = kLongAgo + 4},
-                     {.name = "train-2.tar", .size_bytes = 5120, .changed_ns = kLongAgo + 5}}};
+  return {"shards of 10 classes",
+          {{"train-0.tar", 9216, kLongAgo + 3},
+           {"train-1.tar", 10240, kLongAgo + 4},
+           {"train-2.tar", 5120, kLongAgo + 5}}};
 }
 
 bool holds_members(const ImageGroup& group) {

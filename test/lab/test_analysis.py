@@ -48,8 +48,9 @@ def bands(figure):
     """Of each band, low and high by x. Matplotlib goes along one edge and back along the other."""
     found = []
     for band in figure.axes[0].collections:
-        edges = pandas.DataFrame([vertex for path in band.get_paths() for vertex in path.vertices]).groupby(0)[1]
-        found.append(dict(zip(edges.min().index, zip(edges.min(), edges.max()))))
+        points = [vertex for path in band.get_paths() for vertex in path.vertices]
+        edges = pandas.DataFrame(points, columns=["x", "y"]).groupby("x")["y"].agg(["min", "max"])
+        found.append({x: (low, high) for x, low, high in edges.itertuples()})
     return found
 
 

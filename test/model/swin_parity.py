@@ -8,8 +8,8 @@ def sizes(width, depths, num_heads, patch_size, window_size, image_size, **more)
             "window_size": window_size, "image_size": image_size} | more
 
 
-# Feature maps of width 28, 14, 7 and 4 in windows of 7.
-SWIN_T = sizes(96, [2, 2, 6, 2], [3, 6, 12, 24], 4, 7, 112, num_classes=1000)
+# Feature maps of width 14, 7, 4 and 2 in windows of 7.
+SWIN_T = sizes(96, [2, 2, 6, 2], [3, 6, 12, 24], 4, 7, 56, num_classes=1000)
 # Feature maps of width 16, 8, 4 and 2: the last is padded to one window.
 SMALL = sizes(24, [2, 2, 6, 2], [3, 6, 12, 24], 2, 4, 32)
 # Width 14, 7, 4 and 2: shifted windows on padded maps, and merging of an odd map.

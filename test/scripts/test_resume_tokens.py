@@ -231,11 +231,10 @@ def test_where_the_commit_cannot_be_known_it_is_said(tokenizer, tmp_path, monkey
     assert sum(map(len, documents_of(tokenizer, tmp_path))) == len(DOCUMENTS)
 
 
-def test_of_a_data_set_validation_takes_documents_of_its_first_part(tokenizer, tmp_path, monkeypatch, capsys):
+def test_of_a_data_set_validation_takes_documents_of_its_first_part(tokenizer, tmp_path, monkeypatch):
     """One in ten until there are enough, as its size is unknown."""
     Hub(monkeypatch, {"c0ffee": [*DOCUMENTS, " "] * 3})
-    run(tokenizer, tmp_path, *STREAM, "--val-tokens", "1k")
-    assert "3 blank" in capsys.readouterr().out
+    assert "3 blank" in run(tokenizer, tmp_path, *STREAM, "--val-tokens", "1k")
     val, train = documents_of(tokenizer, tmp_path)
     every = encoded(tokenizer, DOCUMENTS) * 3
     assert collections.Counter(val + train) == collections.Counter(every)

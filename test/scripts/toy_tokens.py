@@ -1,7 +1,5 @@
 """Input for the tests of scripts/prepare_tokens.py, and a reader of shards written from the format's description."""
 
-import contextlib
-import io
 import itertools
 import json
 import random
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from conftest import SCRIPTS, load_script
+from conftest import SCRIPTS, call, load_script
 
 prepare_tokens = load_script("prepare_tokens.py")
 PROGRAM = [sys.executable, SCRIPTS / "prepare_tokens.py"]
@@ -66,19 +64,20 @@ def command(tokenizer, out, *arguments):
 
 
 def run(tokenizer, out, *arguments, expect=0):
-    """In this process. Returns standard error."""
-    with contextlib.redirect_stderr(io.StringIO()) as errors:
-        try:
-            status = prepare_tokens.main(command(tokenizer, out, *arguments))
-        except SystemExit as exit_:
-            status = exit_.code
-    assert status == expect, errors.getvalue()
-    return errors.getvalue()
+    """In this process. Returns the output."""
+    return call(prepare_tokens.main, *command(tokenizer, out, *arguments), expect=expect)
 
 
 def launch(tokenizer, out, *arguments, stdin=None, program=PROGRAM):
     """As a program."""
     subprocess.run([*program, *command(tokenizer, out, *arguments)], input=stdin, check=True, timeout=300)
+
+
+def write_shard(path, tokens, dtype=np.uint16):
+    magic, version = {np.uint16: (20240520, 1), np.uint32: (20240801, 7)}[dtype]
+    header = np.zeros(256, np.int32)
+    header[:3] = magic, version, len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens, dtype).tobytes())
 
 
 def read_shard(path):
