@@ -116,7 +116,8 @@ def test_pivot(grid):
 def test_documents_have_a_few_columns_and_others_on_request(grid):
     table = table_of(grid, "coverage=1")
     for form, separator in (("markdown", " | "), ("latex", " & ")):
-        (header,) = (line for line in to_format(table, form).splitlines() if line.lstrip("| ").startswith("configuration"))
+        lines = to_format(table, form).splitlines()
+        (header,) = (line for line in lines if line.lstrip("| ").startswith("configuration"))
         assert 4 <= header.count(separator) + 1 <= 8
     assert to_format(table, "markdown", "steps,step_ms").splitlines()[0] == "| configuration | runs | steps | step time (ms) |"
     assert "activations" not in to_format(table, "text", "all")

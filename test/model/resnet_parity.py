@@ -33,5 +33,6 @@ SMALL = {"cifar": sizes("resnet50", "cifar", 4, 16), "odd": sizes("resnet50", "i
 class TestResNet50(ResNetParity):
     full = {"resnet50": sizes("resnet50", "imagenet", 64, 64, num_classes=1000)} | SMALL
     full_precision = "fp64"  # its many norms of few values amplify rounding
-    cases = [(SMALL["cifar"], regime) for regime in regimes(FOUR)] + [(SMALL["odd"], regime) for regime in regimes(THREE)]
+    cases = [(SMALL["cifar"], regime) for regime in regimes(FOUR)]
+    cases += [(SMALL["odd"], regime) for regime in regimes(THREE)]
     tiny = SMALL["cifar"]

@@ -24,6 +24,7 @@ from safetensors.numpy import load_file
 
 ARCHIVES = official_archives.archives()
 TAR = ARCHIVES["cifar-10-binary.tar.gz"]
+IMAGENET_FILES = ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"]
 TAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 
 
@@ -306,7 +307,7 @@ def test_the_call(tmp_path):
         call(command.main, *arguments, expect=2)
     for name, advice in {
         "fineweb": [f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}"],
-        "imagenet": ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz", "--from DIR"],
+        "imagenet": [*IMAGENET_FILES, "--from DIR"],
     }.items():
         said = call(command.main, name, tmp_path, expect=3)
         assert all(part in said for part in advice)
@@ -379,7 +380,7 @@ def test_imagenet_becomes_folders_of_classes(imagenet, tmp_path):
     assert tree(dest) == expected | {"train/n02119789/n02119789_0.JPEG": b"kept"}
 
 
-@pytest.mark.parametrize("name", ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"])
+@pytest.mark.parametrize("name", IMAGENET_FILES)
 def test_archives_of_imagenet_are_checked(imagenet, tmp_path, name):
     source, _ = imagenet
     content = bytearray((source / name).read_bytes())

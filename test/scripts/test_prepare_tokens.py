@@ -19,7 +19,8 @@ import tokenizers
 
 from conftest import SCRIPTS
 from toy_tokens import (
-    BYTES, DOCUMENTS, END, documents_in, launch, prepare_tokens, run, shards, split_of, texts, tokenizer, tokens_of, write_jsonl
+    BYTES, DOCUMENTS, END, documents_in, launch, prepare_tokens, run, shards, split_of, texts, tokenizer, tokens_of,
+    write_jsonl,
 )  # fmt: skip
 
 
@@ -291,7 +292,7 @@ PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html>\n<html><title>404 Not Found</title></html
         ("a.txt", b"fine\n" * 1000 + b"caf\xe9 au lait", ["a.txt: byte 0xe9 at offset 5003 is not UTF-8", "iconv"]),
         ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', ["a.jsonl: byte 0xff at offset 24 is not UTF-8"]),
         ("a.jsonl", b'{"text": "x"}\n\n{"text": \n', ["a.jsonl: line 3: not JSON"]),
-        ("a.jsonl", b'{"text": "x"}\n{"content": "y", "id": 1}\n', ["a.jsonl: line 2: no 'text' (keys content, id)", "--text-key"]),
+        ("a.jsonl", b'{"text": "x"}\n{"a": 1, "b": 2}\n', ["a.jsonl: line 2: no 'text' (keys a, b)", "--text-key"]),
         ("a.jsonl", b'["x"]\n', ["a.jsonl: record 1: no 'text' (str)"]),
         ("a.json", b'[{"text": "x"},\n {"text": "y"}', ["a.json: not JSON", "line 2", "--text"]),
         ("a.json", b'[{"text": "x"}, {"body": "y"}]', ["a.json: record 2: no 'text' (keys body)"]),

@@ -13,7 +13,8 @@ import pytest
 import tokenizers
 
 from toy_tokens import (
-    BYTES, DOCUMENTS, PROGRAM, command, document, documents_in, prepare_tokens, run, shards, split_of, tokenizer, write_jsonl
+    BYTES, DOCUMENTS, PROGRAM, command, document, documents_in, prepare_tokens, run, shards, split_of, tokenizer,
+    write_jsonl,
 )  # fmt: skip
 import token_shards
 

@@ -99,8 +99,10 @@ def shards(folder):
 
 def split_of(folder):
     """Tokens of validation and of training."""
-    found, none = shards(folder), np.array([], np.uint16)
-    return [np.concatenate([none, *(found[name] for name in found if f"_{part}_" in name)]) for part in ("val", "train")]
+    parts, none = {"val": [], "train": []}, np.array([], np.uint16)
+    for name, tokens in shards(folder).items():
+        parts[name.split("_")[-2]].append(tokens)
+    return [np.concatenate([none, *found]) for found in parts.values()]
 
 
 def write_jsonl(path, documents):
