@@ -17,11 +17,7 @@ ExperimentSpec small_spec(Construction construction, Masking masking) {
   return spec;
 }
 
-std::string refusal(const std::string& names) {
-  return message_of<UsageError>([&] { parse_regimes(names, "--regimes"); });
-}
-
-TEST_CASE("regimes are found by their names") {
+TEST_CASE("regimes are found by their names; others are refused") {
   const std::vector<Regime> regimes = parse_regimes("bbsdp,nsdp", "--regimes");
   REQUIRE(regimes.size() == 2);
   CHECK((regimes[0] == Regime{Construction::kBlock, Masking::kBackward}));
@@ -29,9 +25,9 @@ TEST_CASE("regimes are found by their names") {
   CHECK((parse_regimes("nsdp,bsdp,bbsdp,nbsdp", "--regimes") == all_regimes()));
   for (const Regime regime : all_regimes())
     CHECK((parse_regimes(name_of(regime), "--regimes") == std::vector{regime}));
-}
-
-TEST_CASE("invalid regimes are refused") {
+  const auto refusal = [](const std::string& names) {
+    return message_of<UsageError>([&] { parse_regimes(names, "--regimes"); });
+  };
   for (const std::string names : {"csdp", "", "bsdp,", "b_sdp", "bsdp, nsdp", "B-SDP"})
     CHECK_THAT(refusal(names), Catch::Contains("nsdp, bsdp, bbsdp, nbsdp"));
   CHECK_THAT(refusal("bsdp,nsdp,bsdp"), Catch::Contains("found bsdp twice"));

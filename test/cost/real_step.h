@@ -32,6 +32,8 @@ class GradientIsNotCounted : public torch::autograd::PostAccumulateGradHook {
 struct Memory {
   int64_t kept = 0;  ///< for the backward pass
   int64_t most_forward = 0, most_backward = 0;
+
+  bool operator==(const Memory&) const = default;
 };
 
 struct Batch {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "catch.h"
-#include "cost/layouts.h"
 #include "cost/record_step.h"
 #include "cost/recorded_call.h"
 #include "cost/recorder.h"
@@ -60,43 +59,53 @@ double tolerance() {
   return at::get_cpu_capability() == "AVX512" ? 0.05 : 0.25;
 }
 
-void check(const StepShape& step, const SubnetPlan& plan, int worker, int64_t batch_size) {
-  const Memory real = allocated(step, plan, worker, batch_size);
-  const Memory planned = captured(StepCaptures(step, plan).of(worker), batch_size);
-  INFO(step.model.name() << ", " << name_of(plan.construction) << ", " << name_of(plan.masking)
-                         << ", coverage " << plan.coverage() << ", checkpointing "
-                         << step.checkpoint_activations << ", worker " << worker);
+std::string text_of(const StepShape& step, const SubnetPlan& plan) {
+  return std::string(step.model.name()) + ", " + std::string(name_of(plan.construction)) + ", " +
+         std::string(name_of(plan.masking)) + ", coverage " + std::to_string(plan.coverage());
+}
+
+void check(StepCaptures& captures, int worker, int64_t batch_size) {
+  const StepShape& step = captures.step();
+  const Memory real = allocated(step, captures.plan(), worker, batch_size);
+  const Memory planned = captured(captures.of(worker), batch_size);
+  INFO(text_of(step, captures.plan())
+       << ", checkpointing " << step.checkpoint_activations << ", worker " << worker);
   CHECK(planned.kept == real.kept);
   CHECK(static_cast<double>(planned.most_forward) == Approx(real.most_forward).epsilon(tolerance()));
   CHECK(static_cast<double>(planned.most_backward) == Approx(real.most_backward).epsilon(tolerance()));
 }
 
-TEST_CASE("a capture keeps what a step keeps, to the byte, and reaches its peak") {
-  count_allocations(at::kCPU);
+/// Calls check(step, plan) with a small instance of every model in every regime.
+template <class Check>
+void for_each_model(int64_t workers, Check check_one) {
   constexpr int64_t kTokens = 24;
   for (const std::string_view name : first_model_names())
-    for (const Regime& regime : kRegimes)
-      for (const bool checkpoints : {false, true}) {
-        const StepShape step{
-            .model = tiny_model(name), .sequence_length = kTokens, .checkpoint_activations = checkpoints};
-        const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime);
-        for (int worker = 0; worker < plan.workers; ++worker)
-          check(step, plan, worker, /*batch_size=*/17);
-      }
+    for (const Regime& regime : kRegimes) {
+      const StepShape step{.model = tiny_model(name), .sequence_length = kTokens};
+      const SubnetPlan plan = plan_of(structure_of(step.model, kTokens), regime, workers);
+      INFO(text_of(step, plan));
+      check_one(step, plan);
+    }
+}
+
+TEST_CASE("a capture keeps what a step keeps, to the byte, and reaches its peak") {
+  count_allocations(at::kCPU);
+  for_each_model(/*workers=*/2, [](StepShape step, const SubnetPlan& plan) {
+    for (const bool checkpoints : {false, true}) {
+      step.checkpoint_activations = checkpoints;
+      StepCaptures captures(step, plan);
+      for (int worker = 0; worker < plan.workers; ++worker)
+        check(captures, worker, /*batch_size=*/17);
+    }
+  });
 }
 
 TEST_CASE("in bf16, a capture keeps what a step keeps") {
   count_allocations(at::kCPU);
-  constexpr int64_t kTokens = 24;
-  for (const std::string_view name : first_model_names())
-    for (const Regime& regime : kRegimes) {
-      const StepShape step{
-          .model = tiny_model(name), .sequence_length = kTokens, .precision = Precision::kBf16};
-      const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime);
-      const Memory real = allocated(step, plan, 0, 9);
-      INFO(name << ", " << name_of(regime.construction) << ", " << name_of(regime.masking));
-      CHECK(captured(StepCaptures(step, plan).of(0), 9).kept == real.kept);
-    }
+  for_each_model(/*workers=*/2, [](StepShape step, const SubnetPlan& plan) {
+    step.precision = Precision::kBf16;
+    CHECK(captured(StepCaptures(step, plan).of(0), 9).kept == allocated(step, plan, 0, 9).kept);
+  });
 }
 
 TEST_CASE("where oneDNN does not compute them, convolutions have columns") {
@@ -107,7 +116,9 @@ TEST_CASE("where oneDNN does not compute them, convolutions have columns") {
     for (const Precision precision : {Precision::kFp64, Precision::kBf16})
       for (const Regime& regime : kRegimes) {
         const StepShape step{.model = tiny_model(name), .precision = precision};
-        check(step, plan_of(layout_of(step.model), regime), /*worker=*/0, /*batch_size=*/17);
+        const SubnetPlan plan = plan_of(structure_of(step.model), regime);
+        StepCaptures captures(step, plan);
+        check(captures, /*worker=*/0, /*batch_size=*/17);
       }
   at::globalContext().setUserEnabledMkldnn(was_enabled);
 }
@@ -158,22 +169,13 @@ TEST_CASE("the gradient of a weight whose kernel is higher than the image is pla
 }
 
 TEST_CASE("captures that share layer groups with other workers are those of the worker alone") {
-  constexpr int64_t kTokens = 24;
-  for (const std::string_view name : first_model_names())
-    for (const Regime& regime : kRegimes) {
-      const StepShape step{.model = tiny_model(name), .sequence_length = kTokens};
-      const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime, 4);
-      StepCaptures together(step, plan);
-      for (int worker = 0; worker < plan.workers; ++worker) {
-        const Memory one = captured(StepCaptures(step, plan).of(worker), 8);
-        const Memory shared = captured(together.of(worker), 8);
-        INFO(name << ", " << name_of(regime.construction) << ", " << name_of(regime.masking) << ", "
-                  << worker);
-        CHECK(shared.kept == one.kept);
-        CHECK(shared.most_forward == one.most_forward);
-        CHECK(shared.most_backward == one.most_backward);
-      }
+  for_each_model(/*workers=*/4, [](const StepShape& step, const SubnetPlan& plan) {
+    StepCaptures together(step, plan);
+    for (int worker = 0; worker < plan.workers; ++worker) {
+      INFO("worker " << worker);
+      CHECK(captured(together.of(worker), 8) == captured(StepCaptures(step, plan).of(worker), 8));
     }
+  });
 }
 
 /// Names of the operators of a real step on the CPU, by layer group: forward, then backward.
@@ -196,30 +198,15 @@ std::vector<std::vector<std::string>> called(const StepShape& step, const Subnet
 }
 
 TEST_CASE("a capture has the operators that a step calls on a CPU") {
-  constexpr int64_t kTokens = 24;
-  for (const std::string_view name : first_model_names())
-    for (const Regime& regime : kRegimes) {
-      const StepShape step{.model = tiny_model(name), .sequence_length = kTokens};
-      const SubnetPlan plan = plan_of(layout_of(step.model, kTokens), regime);
-      INFO(name << ", " << name_of(regime.construction) << ", " << name_of(regime.masking));
-      const auto planned = names_of(record_step(step, plan, 0, 16)), real = called(step, plan, 0, 16);
-      REQUIRE(planned.size() == real.size());
-      CHECK_FALSE(planned.at(1).empty());  // the first layers have a backward pass
-      for (size_t pass = 0; pass < planned.size(); ++pass) {
-        INFO("pass " << pass);
-        CHECK(planned[pass] == real[pass]);
-      }
+  for_each_model(/*workers=*/2, [](const StepShape& step, const SubnetPlan& plan) {
+    const auto planned = names_of(record_step(step, plan, 0, 16)), real = called(step, plan, 0, 16);
+    REQUIRE(planned.size() == real.size());
+    CHECK_FALSE(planned.at(1).empty());  // the first layers have a backward pass
+    for (size_t pass = 0; pass < planned.size(); ++pass) {
+      INFO("pass " << pass);
+      CHECK(planned[pass] == real[pass]);
     }
-}
-
-/// By pass of the full model's step, without the operators' namespace.
-std::vector<std::vector<std::string>> recorded_names(const StepShape& step) {
-  const SubnetPlan plan = plan_of(layout_of(step.model, step.sequence_length), kRegimes[0]);
-  std::vector<std::vector<std::string>> names = names_of(record_step(step, plan, 0, 8));
-  for (std::vector<std::string>& pass : names)
-    for (std::string& name : pass)
-      name.erase(0, std::string("aten::").size());
-  return names;
+  });
 }
 
 // Names written out by hand. Of the two products of a layer's backward pass, one is for its weight and one
@@ -235,21 +222,28 @@ TEST_CASE("the operators of a small MLP's step") {
       // head, loss, correct answers; autograd fills the loss's own gradient
       {"addmm", "_log_softmax", "nll_loss_forward", "argmax", "eq", "sum"},
       {"fill_", "nll_loss_backward", "_log_softmax_backward_data", "mm", "mm", "sum"}};
-  CHECK(recorded_names({.model = {.kind = spec}}) == expected);
+  const StepShape step{.model = {.kind = spec}};
+  const SubnetPlan plan = plan_of(structure_of(step.model), kRegimes[0]);
+  std::vector<std::vector<std::string>> names = names_of(record_step(step, plan, 0, 8));
+  for (std::vector<std::string>& pass : names)
+    for (std::string& name : pass)
+      name.erase(0, std::string("aten::").size());
+  CHECK(names == expected);
 }
 
 TEST_CASE("a language model's loss takes the rows that it computes at a time") {
   count_allocations(at::kCPU);
-  StepShape step{.model = model_named("llama_tiny"), .sequence_length = 256};
-  const SubnetPlan plan = plan_of(layout_of(step.model, step.sequence_length), kRegimes[0]);
+  const StepShape step{.model = model_named("llama_tiny"), .sequence_length = 256};
+  const SubnetPlan plan = plan_of(structure_of(step.model, step.sequence_length), kRegimes[0]);
+  StepCaptures captures(step, plan);
   for (const int64_t batch_size : {1, 2, 5})  // 256 rows at a time
-    check(step, plan, 0, batch_size);
+    check(captures, 0, batch_size);
 }
 
 TEST_CASE("masks of dropout are kept") {
   constexpr int64_t kTokens = 24;
   StepShape step{.model = tiny_model("gpt2"), .sequence_length = kTokens};
-  const ModelLayout layout = layout_of(step.model, kTokens);
+  const ModelLayout layout = structure_of(step.model, kTokens);
   const SubnetPlan plan = plan_of(layout, kRegimes[0]);
   const auto kept = [&](const StepShape& shape) { return StepCaptures(shape, plan).of(0).kept_bytes(3); };
   StepShape dropped = step;

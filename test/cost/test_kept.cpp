@@ -1,9 +1,10 @@
 // What the branches of each model keep for the backward pass, from formulas written out by hand.
 
 #include <array>
+#include <valarray>
+#include <vector>
 
 #include "catch.h"
-#include "cost/layouts.h"
 #include "model/swin_stages.h"
 #include "real_step.h"
 
@@ -12,28 +13,17 @@ namespace {
 
 /// Bytes that the steps of both workers keep, per sample.
 int64_t kept_by_both(const StepShape& step, const Regime& regime) {
-  const SubnetPlan plan = plan_of(layout_of(step.model, step.sequence_length), regime);
+  const SubnetPlan plan = plan_of(structure_of(step.model, step.sequence_length), regime);
   int64_t kept = 0;
   for (const int worker : {0, 1})
     kept += allocated(step, plan, worker, 16).kept - allocated(step, plan, worker, 8).kept;
   return kept / 8;
 }
 
-/// Bytes that branches keep of one sample in fp32.
-struct Kept {
-  int64_t whole = 0;          ///< what is not sliced
-  int64_t slices = 0;         ///< their parts
-  int64_t frozen = 0;         ///< all of them if they are frozen
-  int64_t frozen_slices = 0;  ///< their parts if these are frozen
-
-  Kept& operator+=(const Kept& other) {
-    whole += other.whole;
-    slices += other.slices;
-    frozen += other.frozen;
-    frozen_slices += other.frozen_slices;
-    return *this;
-  }
-};
+/// Bytes that branches keep of one sample in fp32: what is not sliced, its parts; all of the branches if they
+/// are frozen, their parts if these are.
+using Kept = std::valarray<int64_t>;
+enum { kWhole, kSlices, kFrozen, kFrozenSlices };
 
 /// `rows` vectors of `width` elements.
 int64_t matrix(int64_t rows, int64_t width) {
@@ -55,10 +45,7 @@ struct Norm {
 };
 
 Kept kept_by(const MlpSpec& spec, int64_t) {
-  Kept sum;
-  for (int64_t block = 0; block < *spec.depth; ++block)
-    sum += Norm{1, *spec.width, 2}.mlp(matrix(1, *spec.hidden_width));  // ReLU's result
-  return sum;
+  return *spec.depth * Norm{1, *spec.width, 2}.mlp(matrix(1, *spec.hidden_width));  // ReLU's result
 }
 
 /// q, k, v, the result, and a logarithm per head.
@@ -69,48 +56,40 @@ int64_t kept_by_causal_attention(int64_t tokens, int64_t heads, int64_t head_siz
 Kept kept_by(const LlamaSpec& spec, int64_t tokens) {
   const Norm norm{tokens, *spec.width, 1};
   const int64_t attention = kept_by_causal_attention(tokens, *spec.heads, *spec.head_size);
-  Kept sum;
-  for (int64_t block = 0; block < *spec.depth; ++block) {
-    sum += norm.attention(norm.input(), attention, attention);
-    sum += norm.mlp(matrix(tokens, 3 * *spec.hidden_width));  // gate, up, SwiGLU's result
-  }
-  return sum;
+  const int64_t mlp = matrix(tokens, 3 * *spec.hidden_width);  // gate, up, SwiGLU's result
+  return *spec.depth * Kept(norm.attention(norm.input(), attention, attention) + norm.mlp(mlp));
 }
 
 Kept kept_by(const Gpt2Spec& spec, int64_t tokens) {
   const Norm norm{tokens, *spec.width, 2};
   const int64_t attention = kept_by_causal_attention(tokens, *spec.heads, *spec.width / *spec.heads);
-  Kept sum;
-  for (int64_t block = 0; block < *spec.depth; ++block) {
-    sum += norm.attention(norm.input(), attention, attention);
-    sum += norm.mlp(matrix(tokens, 2 * *spec.hidden_width));  // GELU's input and result
-  }
-  return sum;
+  const int64_t mlp = matrix(tokens, 2 * *spec.hidden_width);  // GELU's input and result
+  return *spec.depth * Kept(norm.attention(norm.input(), attention, attention) + norm.mlp(mlp));
 }
 
 Kept kept_by(const SwinSpec& spec, int64_t) {
-  Kept sum;
-  for (const SwinStage& stage : swin_stages(spec))
-    for (int block = 0; block < stage.blocks; ++block) {
-      const int64_t padded = stage.padded_size * stage.padded_size;
-      const int64_t hidden = matrix(padded, stage.width);
-      const int64_t probabilities = matrix(padded, stage.window_positions() * stage.heads);
-      const Norm norm{stage.size * stage.size, stage.width, 2};
-      sum += norm.attention(hidden, 4 * hidden + probabilities, 3 * hidden);  // q, k, v, the result
-      sum += norm.mlp(2 * kSwinMlpRatio * norm.input());                      // GELU's input and result
-    }
+  Kept sum(4);
+  for (const SwinStage& stage : swin_stages(spec)) {
+    const int64_t padded = stage.padded_size * stage.padded_size;
+    const int64_t hidden = matrix(padded, stage.width);
+    const int64_t probabilities = matrix(padded, stage.window_positions() * stage.heads);
+    const Norm norm{stage.size * stage.size, stage.width, 2};
+    const Kept attention = norm.attention(hidden, 4 * hidden + probabilities, 3 * hidden);  // q, k, v, result
+    const Kept mlp = norm.mlp(2 * kSwinMlpRatio * norm.input());  // GELU's input and result
+    sum += int64_t{stage.blocks} * Kept(attention + mlp);
+  }
   return sum;
 }
 
 /// The result of the ReLU before a block is kept by the projection. Without one, the branch keeps it if its
 /// first convolution is trained, and otherwise its signs, in bits.
 Kept with_input(Kept kept, int64_t input, bool projects) {
-  if (!projects) kept += {.whole = input, .slices = 0, .frozen = input / 32, .frozen_slices = 0};
+  if (!projects) kept += Kept{input, 0, input / 32, 0};
   return kept;
 }
 
 Kept kept_by(const ResNetSpec& spec, int64_t) {
-  Kept sum;
+  Kept sum(4);
   for (int block = 0; block < 8; ++block) {
     const bool projects = block > 0 && block % 2 == 0;
     const int64_t side = *spec.image_size >> block / 2;
@@ -122,7 +101,7 @@ Kept kept_by(const ResNetSpec& spec, int64_t) {
 }
 
 Kept kept_by(const ResNet50Spec& spec, int64_t) {
-  Kept sum;
+  Kept sum(4);
   int64_t side = *spec.image_size;
   constexpr std::array kBlocks = {3, 4, 6, 3};
   for (size_t stage = 0; stage < kBlocks.size(); ++stage)
@@ -141,20 +120,15 @@ Kept kept_by(const ResNet50Spec& spec, int64_t) {
 template <class Spec>
 void check_branches(const char* name) {
   const StepShape step{.model = tiny_model(name), .sequence_length = 24};
-  const auto kept = [&](const char* coverage, Construction construction, Masking masking) {
-    return kept_by_both(step, {coverage, construction, masking});
-  };
-  const int64_t dense = kept("1", Construction::kBlock, Masking::kForward);
-  const int64_t branches = kept("1/2", Construction::kBlock, Masking::kForward);
-  const int64_t frozen = kept("1/2", Construction::kBlock, Masking::kBackward);
-  const int64_t slices = kept("1/2", Construction::kNeuron, Masking::kForward);
-  const int64_t frozen_slices = kept("1/2", Construction::kNeuron, Masking::kBackward);
+  std::vector<int64_t> kept;
+  for (const Regime& regime : kRegimes)
+    kept.push_back(kept_by_both(step, regime));
   const Kept expected = kept_by(step.model.kind.as<Spec>(), step.sequence_length);
   INFO(name);
-  CHECK(dense - branches == expected.whole + expected.slices);
-  CHECK(frozen - branches == expected.frozen);
-  CHECK(slices - branches == expected.whole);
-  CHECK(frozen_slices - slices == expected.frozen_slices);
+  CHECK(kept[0] - kept[1] == expected[kWhole] + expected[kSlices]);  // dense, branches
+  CHECK(kept[2] - kept[1] == expected[kFrozen]);                     // the other branches frozen
+  CHECK(kept[3] - kept[1] == expected[kWhole]);                      // slices
+  CHECK(kept[4] - kept[3] == expected[kFrozenSlices]);
 }
 
 TEST_CASE("branches keep what their gradients need, and frozen ones less") {

@@ -13,34 +13,43 @@ ExperimentSpec spec_of(const std::string& coverage) {
   resolve_model(spec.model);
   spec.subnetwork.workers = 4;
   spec.subnetwork.coverage.text = coverage;
+  spec.subnetwork.assignment = Assignment::kWindow;
   spec.train.batch_size_per_worker = 10;
   spec.train.epochs = 3;
   return spec;
 }
 
+Experiment experiment_of(const ExperimentSpec& spec) {
+  static std::vector<RecordedModel> recorded;
+  return make_experiment(spec, 4, std::nullopt, std::nullopt, &recorded);
+}
+
+RunSteps steps_of(const ExperimentSpec& spec, const StepOrigin& origin = {}) {
+  return run_steps(experiment_of(spec), /*samples=*/1000, origin);
+}
+
 TEST_CASE("an epoch covers the data set once over all workers, replicas and micro-batches") {
   ExperimentSpec spec = spec_of("1");
-  CHECK(run_steps(make_experiment(spec, 4), 1000).length.total_steps == 75);
+  CHECK(steps_of(spec).length.total_steps == 75);
   spec.subnetwork.replicas = 2;
   spec.train.accumulate_steps = 5;
-  const RunSteps steps = run_steps(make_experiment(spec, 4), 1000);
+  const RunSteps steps = steps_of(spec);
   CHECK(steps.samples_per_step == 400);
   CHECK(steps.length.total_steps == 8);  // 7.5
-  CHECK(run_steps(make_experiment(spec, 4), 7).length.total_steps == 1);
+  CHECK(run_steps(experiment_of(spec), 7).length.total_steps == 1);
 }
 
 TEST_CASE("the budget lengthens the run, but neither max_steps nor the warm-up") {
   ExperimentSpec spec = spec_of("1/4");
   spec.schedule.warmup_epochs = 1;
   spec.train.budget = Budget::kCoverage;
-  CHECK(run_steps(make_experiment(spec, 4), 1000).length.total_steps == 300);
-  CHECK(run_steps(make_experiment(spec, 4), 1000).epochs == Approx(12));
+  CHECK(steps_of(spec).length.total_steps == 300);
+  CHECK(steps_of(spec).epochs == Approx(12));
   spec.train.budget = Budget::kFlops;
-  const Experiment experiment = make_experiment(spec, 4);
-  CHECK(run_steps(experiment, 1000).length.total_steps == std::llround(75 / flops_share(experiment.plan)));
-  CHECK(run_steps(experiment, 1000).length.warmup_steps == 25);
+  CHECK(steps_of(spec).length.total_steps == std::llround(75 / flops_share(experiment_of(spec).plan)));
+  CHECK(steps_of(spec).length.warmup_steps == 25);
   spec.train.max_steps = 11;
-  CHECK(run_steps(make_experiment(spec, 4), 1000).length.total_steps == 11);
+  CHECK(steps_of(spec).length.total_steps == 11);
 }
 
 TEST_CASE("a run whose steps changed goes on with the next sample, by its share of the run") {
@@ -49,7 +58,7 @@ TEST_CASE("a run whose steps changed goes on with the next sample, by its share 
   spec.schedule.warmup_epochs = 0.5;
   spec.schedule.final_lr_factor = 0.1;
   const StepOrigin origin{.step = 150, .samples = 1500, .epochs = 1.5};
-  const RunSteps steps = run_steps(make_experiment(spec, 4), 1000, origin);
+  const RunSteps steps = steps_of(spec, origin);
   CHECK(steps.length.total_steps == 188);
   CHECK(steps.samples_after(151) == 1540);
   CHECK(steps.epochs_after(160) == Approx(1.9));
@@ -58,13 +67,12 @@ TEST_CASE("a run whose steps changed goes on with the next sample, by its share 
     return learning_rate(spec.schedule, 1, of.length, step);
   };
   // As in a run that had these steps from the beginning.
-  const RunSteps whole = run_steps(make_experiment(spec, 4), 1000);
+  const RunSteps whole = steps_of(spec);
   for (int64_t k = 0; k < 37; ++k)
     CHECK(lr(steps, 150 + k) == Approx((lr(whole, 37 + k) + lr(whole, 38 + k)) / 2).margin(0.01));
   CHECK(lr(steps, 188) == Approx(0.1));
   // In the middle of the warm-up.
-  const RunSteps early =
-      run_steps(make_experiment(spec, 4), 1000, {.step = 10, .samples = 100, .epochs = 0.1});
+  const RunSteps early = steps_of(spec, {.step = 10, .samples = 100, .epochs = 0.1});
   CHECK(early.length.total_steps == 10 + 73);  // 72.5
   CHECK(lr(early, 10) == Approx(3.5 / 13));
   // Evaluations stay where whole epochs end.
@@ -79,9 +87,8 @@ TEST_CASE("a run whose steps changed goes on with the next sample, by its share 
 
   // A length in steps stays one, whatever the samples of a step.
   spec.train.max_steps = 300;
-  CHECK(run_steps(make_experiment(spec, 4), 1000, origin).length.total_steps == 300);
-  CHECK(lr(run_steps(make_experiment(spec, 4), 1000, origin), 200) ==
-        lr(run_steps(make_experiment(spec, 4), 1000), 200));
+  CHECK(steps_of(spec, origin).length.total_steps == 300);
+  CHECK(lr(steps_of(spec, origin), 200) == lr(steps_of(spec), 200));
 }
 
 TEST_CASE("a run that goes on with another coverage uses up the rest of its budget") {
@@ -89,7 +96,7 @@ TEST_CASE("a run that goes on with another coverage uses up the rest of its budg
   ExperimentSpec spec = spec_of("1/4");
   spec.train.budget = Budget::kCoverage;
   const StepOrigin origin{.step = 37, .samples = 1500, .epochs = 1.5};
-  const RunSteps steps = run_steps(make_experiment(spec, 4), 1000, origin);
+  const RunSteps steps = steps_of(spec, origin);
   CHECK(steps.length.total_steps == 37 + 150);
   CHECK(steps.length.shift == Approx(150 - 37));
   CHECK(steps.epochs == Approx(7.5));
@@ -117,7 +124,7 @@ TEST_CASE("what follows a step: intervals, the end, and a line of the metrics wi
   spec.train.audit_every = 3;
   spec.checkpoint.every_steps = 6;
   spec.eval.every_steps = 5;
-  const RunSteps steps = run_steps(make_experiment(spec, 4), 1000);
+  const RunSteps steps = steps_of(spec);
   for (int64_t done = 1; done <= 20; ++done) {
     INFO(done);
     const StepDecision decision = decide(spec, steps, done);

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <map>
-#include <stdexcept>
 
 #include "catch.h"
 #include "cost/forecast.h"
 #include "cost/make_experiment.h"
-#include "subnet/small_plans.h"
+#include "experiment/load.h"
 
 namespace sdp {
 namespace {
@@ -93,17 +92,32 @@ DeviceProfile device_of(int64_t room) {
           .allowance_bytes = kAllowance};
 }
 
-StepForecast alone(const ExperimentSpec& spec) {
-  const Experiment experiment = make_experiment(spec, spec.subnetwork.workers);
-  const DeviceProfile device = device_of(1'000'000'000);
-  return forecast_plan(experiment, costs_of(experiment), device);
+Experiment experiment_of(const ExperimentSpec& spec) {
+  static std::vector<RecordedModel> recorded;
+  return make_experiment(spec, spec.subnetwork.workers, std::nullopt, std::nullopt, &recorded);
 }
 
-/// Settings that a verdict may advise, and what a plan with them takes.
+StepForecast alone(const ExperimentSpec& spec) {
+  const Experiment experiment = experiment_of(spec);
+  return forecast_plan(experiment, costs_of(experiment), device_of(1'000'000'000));
+}
+
+/// key=value, as in --set.
+using Settings = std::vector<std::string>;
+
+ExperimentSpec spec_of(const Settings& settings) {
+  const std::string text =
+      "name: small\ndata: {path: .}\n"
+      "model: {name: mlp, width: 20, depth: 6, hidden_width: 36, image_size: 4}\n"
+      "subnetwork: {workers: 4, coverage: 2/4, assignment: random}\n"  // costs no search
+      "train: {batch_size_per_worker: 16, precision: fp32}\n";
+  return parse_spec(text, "small.yaml", settings, NamedFiles::kNotNeeded).spec;
+}
+
+/// A plan with settings that a verdict may advise.
 struct Tried {
   int64_t owners = 1;
   bool is_baseline = false;
-  ExperimentSpec spec;
   int64_t peak = 0;
   double ms = 0;
 };
@@ -123,7 +137,7 @@ std::vector<Tried> try_all(const ExperimentSpec& present) {
           spec.train.batch_size_per_worker = batch;
           spec.train.accumulate_steps = samples / batch;
           const StepForecast forecast = alone(spec);
-          tried.push_back({owners, is_baseline, spec, forecast.peak.total(), forecast.step_ms});
+          tried.push_back({owners, is_baseline, forecast.peak.total(), forecast.step_ms});
         }
   };
   const int64_t workers = present.subnetwork.workers;
@@ -143,41 +157,14 @@ std::vector<Tried> try_all(const ExperimentSpec& present) {
   return tried;
 }
 
-/// The spec with `key=value` settings, as --set would make it.
-ExperimentSpec with_settings(ExperimentSpec spec, const std::vector<std::string>& settings) {
-  for (const std::string& setting : settings) {
-    const std::string key = setting.substr(0, setting.find('=')), value = setting.substr(key.size() + 1);
-    if (key == "subnetwork.coverage")
-      spec.subnetwork.coverage.text = value;
-    else if (key == "subnetwork.construction")
-      spec.subnetwork.construction = value == "block" ? Construction::kBlock : Construction::kNeuron;
-    else if (key == "train.checkpoint_activations")
-      spec.train.checkpoint_activations = value == "true";
-    else if (key == "train.release_gradients")
-      spec.train.release_gradients = value == "true";
-    else if (key == "optimizer.shard")
-      spec.optimizer.shard = value == "true";
-    else if (key == "train.reduce_every")
-      spec.train.reduce_every = value == "step" ? ReduceEvery::kStep : ReduceEvery::kMicroBatch;
-    else if (key == "train.batch_size_per_worker")
-      spec.train.batch_size_per_worker = std::stoll(value);
-    else if (key == "train.accumulate_steps")
-      spec.train.accumulate_steps = std::stoll(value);
-    else
-      throw std::logic_error("unexpected advice: " + setting);
-  }
-  return spec;
-}
+/// Plans that are forecast by themselves, by the settings in which they differ from the present one.
+using Typed = std::map<Settings, StepForecast>;
 
-/// Peaks of plans that are forecast by themselves, by the settings in which they differ from the present one.
-using TypedPeaks = std::map<std::vector<std::string>, int64_t>;
-
-void check_against_search(const ExperimentSpec& present, const std::vector<Tried>& all, int64_t room,
-                          TypedPeaks& typed_peaks) {
-  INFO("room " << room << ", coverage " << present.subnetwork.coverage.text);
-  const Experiment experiment = make_experiment(present, present.subnetwork.workers);
-  const DeviceProfile device = device_of(room);
-  const Forecast forecast = forecast_of(experiment, costs_of(experiment), device);
+void check_against_search(const Settings& present, const std::vector<Tried>& all, int64_t room,
+                          Typed& typed) {
+  const Experiment experiment = experiment_of(spec_of(present));
+  INFO("room " << room << ", coverage " << experiment.spec.subnetwork.coverage.text);
+  const Forecast forecast = forecast_of(experiment, costs_of(experiment), device_of(room));
   const Verdict verdict = forecast.verdict();
   std::map<std::string, StepForecast> by_name;
   for (const StepForecast& method : forecast.methods()) {
@@ -186,10 +173,16 @@ void check_against_search(const ExperimentSpec& present, const std::vector<Tried
     // What every method of this program takes is what the plan with its settings takes.
     if (!method.in_this_program) continue;
     INFO(method.name);
-    if (!typed_peaks.contains(method.settings))
-      typed_peaks[method.settings] = alone(with_settings(present, method.settings)).peak.total();
+    if (!typed.contains(method.settings)) {
+      Settings settings = present;
+      settings.insert(settings.end(), method.settings.begin(), method.settings.end());
+      typed[method.settings] = alone(spec_of(settings));
+    }
+    const StepForecast& by_itself = typed.at(method.settings);
     CHECK(static_cast<double>(method.peak.total()) ==
-          Approx(static_cast<double>(typed_peaks.at(method.settings))).epsilon(1e-12));
+          Approx(static_cast<double>(by_itself.peak.total())).epsilon(1e-12));
+    CHECK(method.bytes_sent == by_itself.bytes_sent);
+    if (method.regime_file.empty()) CHECK(method.step_ms == Approx(by_itself.step_ms));
   }
   int64_t best_owners = 0;
   bool full_fits = false;
@@ -205,8 +198,7 @@ void check_against_search(const ExperimentSpec& present, const std::vector<Tried
     return;
   }
   const StepForecast& advised = by_name.at(verdict.change);
-  CHECK(advised.coverage ==
-        Approx(static_cast<double>(best_owners) / static_cast<double>(present.subnetwork.workers)));
+  CHECK(advised.coverage == Approx(static_cast<double>(best_owners) / experiment.plan.workers));
   double shortest_ms = 1e300;
   for (const Tried& one : all)
     if (!one.is_baseline && one.owners == best_owners && one.peak <= room)
@@ -216,37 +208,25 @@ void check_against_search(const ExperimentSpec& present, const std::vector<Tried
 }
 
 TEST_CASE("what a verdict advises against a search over all that it may advise") {
-  ExperimentSpec spec;
-  spec.model = test::mlp_spec();
-  spec.train.precision = Precision::kFp32;
-  spec.subnetwork.workers = 4;
-  spec.subnetwork.coverage.text = "2/4";
-  spec.subnetwork.assignment = Assignment::kRandom;  // costs no search
-  spec.train.batch_size_per_worker = 16;
-  ExperimentSpec neuron = spec;
-  neuron.subnetwork.construction = Construction::kNeuron;
-  neuron.subnetwork.coverage.text = "3/4";
-  neuron.train.batch_size_per_worker = 6;
-  neuron.train.accumulate_steps = 2;
-  ExperimentSpec recomputing = spec;
-  recomputing.subnetwork.coverage.text = "1";
-  recomputing.train.checkpoint_activations = true;
-  recomputing.train.reduce_every = ReduceEvery::kMicroBatch;
-  recomputing.train.batch_size_per_worker = 8;
-  recomputing.train.accumulate_steps = 2;
-  for (const ExperimentSpec& present : {spec, neuron, recomputing}) {
-    const std::vector<Tried> all = try_all(present);
-    TypedPeaks typed_peaks;
-    const int64_t here = alone(present).peak.total();
+  const Settings usual;
+  const Settings neuron = {"subnetwork.construction=neuron", "subnetwork.coverage=3/4",
+                           "train.batch_size_per_worker=6", "train.accumulate_steps=2"};
+  const Settings recomputing = {"subnetwork.coverage=1", "train.checkpoint_activations=true",
+                                "train.reduce_every=micro_batch", "train.batch_size_per_worker=8",
+                                "train.accumulate_steps=2"};
+  for (const Settings& present : {usual, neuron, recomputing}) {
+    const std::vector<Tried> all = try_all(spec_of(present));
+    Typed typed;
+    const int64_t here = alone(spec_of(present)).peak.total();
     std::map<int64_t, int64_t> least;  // by owners
     for (const Tried& one : all)
       if (!one.is_baseline) {
         const auto [known, is_new] = least.try_emplace(one.owners, one.peak);
-        if (!is_new) known->second = std::min(known->second, one.peak);
+        known->second = std::min(known->second, one.peak);
       }
     const int64_t own = least.rbegin()->second, lowest = least.begin()->second;
     for (const int64_t room : {here, here - 1, (here + own) / 2, own, own - 1, lowest, lowest - 1})
-      check_against_search(present, all, room, typed_peaks);
+      check_against_search(present, all, room, typed);
   }
 }
 

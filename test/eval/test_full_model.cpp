@@ -11,6 +11,7 @@
 #include "data/device_loader.h"
 #include "engine/full_model.h"
 #include "eval/evaluation.h"
+#include "message_of.h"
 #include "process/freed_memory.h"
 #include "run/progress.h"
 #include "spec/error.h"
@@ -78,12 +79,8 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
 TEST_CASE("after streamed evaluation no branch is held, after full evaluation all are") {
   for (const EvalMode mode : {EvalMode::kFull, EvalMode::kStreamed})
     evaluate(small_experiment(mode), Colors(), [&](const EvalRecord&, LiveFullModel& full) {
-      bool held = true;
-      try {
-        full.parameter("blocks.0.mlp.0.weight");
-      } catch (const std::logic_error&) {
-        held = false;
-      }
+      const bool held =
+          message_of<std::logic_error>([&] { full.parameter("blocks.0.mlp.0.weight"); }).empty();
       if (held != (mode == EvalMode::kFull)) throw std::runtime_error("what is held after an evaluation");
     });
 }

@@ -26,10 +26,9 @@ struct Format {
   std::string (*repair)(std::string bytes) = nullptr;
 };
 
-std::vector<Format> array_formats();  ///< images that are kept in memory: arrays, and tar shards of JPEG
-std::vector<Format> jpeg_formats();   ///< JPEG, PNG, WebP, and tar shards of JPEG
+std::vector<Format> array_formats();        ///< safetensors, and images that are kept in memory
+std::vector<Format> jpeg_formats();         ///< JPEG, PNG, WebP, and tar shards of JPEG
 std::vector<Format> image_index_formats();  ///< the saved list of images
 std::vector<Format> token_formats();
-std::vector<Format> safetensors_formats();
 
 }  // namespace sdp::fuzz

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -48,10 +49,8 @@ extern "C" void fail_at_alarm(int) {
 std::vector<sdp::fuzz::Format> all_formats() {
   using namespace sdp::fuzz;
   std::vector<Format> all;
-  for (const auto formats :
-       {array_formats, jpeg_formats, image_index_formats, token_formats, safetensors_formats})
-    for (const Format& format : formats())
-      all.push_back(format);
+  for (const auto formats : {array_formats, jpeg_formats, image_index_formats, token_formats})
+    std::ranges::copy(formats(), std::back_inserter(all));
   return all;
 }
 

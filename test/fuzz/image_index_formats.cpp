@@ -30,16 +30,14 @@ struct Listed {
 };
 
 Listed folders() {
-  return {.contents = "class folders cat/dog",
-          .groups = {{.name = "cat", .size_bytes = 0, .changed_ns = kLongAgo + 1},
-                     {.name = "dog", .size_bytes = 0, .changed_ns = kLongAgo + 2}}};
+  return {"class folders cat/dog", {{"cat", 0, kLongAgo + 1}, {"dog", 0, kLongAgo + 2}}};
 }
 
 Listed shards() {
-  return {.contents = "shards of 10 classes",
-          .groups = {{.name = "train-0.tar", .size_bytes = 9216, .changed_ns = kLongAgo + 3},
-                     {.name = "train-1.tar", .size_bytes = 10240, .changed_ns = kLongAgo + 4},
-                     {.name = "train-2.tar", .size_bytes = 5120, .changed_ns = kLongAgo + 5}}};
+  return {"shards of 10 classes",
+          {{"train-0.tar", 9216, kLongAgo + 3},
+           {"train-1.tar", 10240, kLongAgo + 4},
+           {"train-2.tar", 5120, kLongAgo + 5}}};
 }
 
 bool holds_members(const ImageGroup& group) {
@@ -92,13 +90,8 @@ void look_at(const ImageIndex& index) {
   }
 }
 
-/// The index of a data set, and whether part of it comes from the saved one. It is not saved again.
-struct Updated {
-  ImageIndex index;
-  bool from_file;
-};
-
-Updated update(const fs::path& file, const Listed& listed) {
+/// The index of a data set; `used`: part of it comes from the saved one. It is not saved again.
+ImageIndex update(const fs::path& file, const Listed& listed, bool& used) {
   size_t groups = 0;
   std::string note;
   const auto list = [&](const ImageGroup& group, ImageIndex& index) {
@@ -107,17 +100,15 @@ Updated update(const fs::path& file, const Listed& listed) {
     return false;  // reports a problem, so that nothing is saved
   };
   ImageIndex index = update_index(IndexFile(file, listed.contents, kClasses), listed.groups, list, note);
-  return {.index = std::move(index), .from_file = groups < listed.groups.size()};
+  used |= groups < listed.groups.size();
+  return index;
 }
 
 /// A damaged index is rebuilt; whether it is used or not, the list is the same as without an index.
 void read_index(const fs::path& file) {
   bool used = false;
-  for (const Listed& listed : {folders(), shards()}) {
-    const Updated updated = update(file, listed);
-    require(updated.index == list_all(listed), "a damaged index is believed");
-    used |= updated.from_file;
-  }
+  for (const Listed& listed : {folders(), shards()})
+    require(update(file, listed, used) == list_all(listed), "a damaged index is believed");
   if (!used) throw DataError("made anew");
 }
 
@@ -132,13 +123,13 @@ std::string repair_index(std::string bytes) {
 
 /// An index with a corrected checksum may have other contents, but must not cause reads outside of it.
 void read_forged_index(const fs::path& file) {
-  bool used = false;
+  bool used = false, is_updated = false;
   for (const Listed& listed : {folders(), shards()}) {
     if (const std::optional<ImageIndex> index = IndexFile(file, listed.contents, kClasses).load()) {
       look_at(*index);
       used = true;
     }
-    look_at(update(file, listed).index);
+    look_at(update(file, listed, is_updated));
   }
   if (!used) throw DataError("not an index");
 }

@@ -32,8 +32,6 @@ std::string smooth_jpeg(int width, int height, int components, JpegOptions optio
   return encode_jpeg(width, height, {pixels.begin(), pixels.end()}, options);
 }
 
-// ---- one JPEG ----
-
 std::vector<std::string> jpeg_seeds() {
   return {smooth_jpeg(40, 24, 3),
           smooth_jpeg(83, 61, 3, {.across = 2, .down = 2}),
@@ -111,8 +109,6 @@ void read_jpeg(const fs::path& path) {
   if (!problem.empty()) throw DataError(problem);
 }
 
-// ---- one PNG, one WebP ----
-
 std::string png_of(int width, int height, uint32_t format) {
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
@@ -180,14 +176,7 @@ std::vector<std::string> shard_seeds() {
   const std::string color = smooth_jpeg(12, 10, 3, {.across = 2, .down = 2});
   const std::string gray = smooth_jpeg(9, 30, 1);
   const std::string progressive = smooth_jpeg(20, 11, 3, {.progressive = true});
-  return {TarWriter().add("a.jpg", color).add("a.cls", "7\n").add("b.cls", "0").add("b.jpg", gray).finish(),
-          TarWriter().add("dir/", "", '5').add("3/a.jpg", progressive).add("9/b.JPEG", color).finish(),
-          TarWriter()
-              .add("PaxHeader", "19 path=5/long.jpg\n", 'x')
-              .add("short", gray)
-              .add("././@LongLink", std::string("4/") + std::string(120, 'n') + ".jpg", 'L')
-              .add("cut", color)
-              .finish()};
+  return tar_seeds(color, gray, progressive);
 }
 
 /// An image that passes a check is read in evaluation and training; damage may lie outside the part that they
@@ -234,9 +223,10 @@ void read_imagenet_shard(const fs::path& file) {
 // Offsets in the second seed, 4:2:0: length, height, width and components of its frame, and their sampling.
 constexpr std::array<size_t, 7> kJpegFields = {158, 160, 163, 165, 167, 169, 172};
 
-constexpr std::array<size_t, 5> kPngFields = {16, 20, 24, 25,
-                                              28};  // width, height, depth, color type, interlacing
-constexpr std::array<size_t, 4> kWebpFields = {4, 12, 16, 20};  // sizes, the kind of chunk, the first header
+// Width, height, depth, color type, interlacing.
+constexpr std::array<size_t, 5> kPngFields = {16, 20, 24, 25, 28};
+// Sizes, the kind of chunk, the first header.
+constexpr std::array<size_t, 4> kWebpFields = {4, 12, 16, 20};
 
 }  // namespace
 

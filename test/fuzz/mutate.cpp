@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <string_view>
 
 namespace sdp::fuzz {
 
@@ -73,27 +74,22 @@ void add_number(const Mutation& m) {
 /// Replaces a number in digits with another one, either of the same length, so that everything else keeps its
 /// position, or of any length.
 void set_digits(const Mutation& m) {
-  constexpr std::array numbers = {"0",
-                                  "9",
-                                  "17777777777",
-                                  "37777777777",
-                                  "77777777777",
-                                  "18446744073709551616",
-                                  "4294967296",
-                                  "-1",
-                                  "1e999",
-                                  "0.5",
-                                  ""};
-  const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
-  size_t begin = m.position();
-  while (begin < m.bytes.size() && !is_digit(m.bytes[begin]))
-    ++begin;
-  while (begin > 0 && begin <= m.bytes.size() && is_digit(m.bytes[begin - 1]))
-    --begin;
-  size_t end = begin;
-  while (end < m.bytes.size() && is_digit(m.bytes[end]))
-    ++end;
-  std::string number = numbers[m.random.below(numbers.size())];
+  constexpr std::array<std::string_view, 11> kNumbers = {"0",
+                                                         "9",
+                                                         "-1",
+                                                         "0.5",
+                                                         "1e999",
+                                                         "4294967296",
+                                                         "17777777777",
+                                                         "37777777777",
+                                                         "77777777777",
+                                                         "18446744073709551616",
+                                                         ""};
+  constexpr const char* kDigits = "0123456789";
+  size_t begin = std::min(m.bytes.find_first_of(kDigits, m.position()), m.bytes.size());
+  if (begin > 0) begin = m.bytes.find_last_not_of(kDigits, begin - 1) + 1;
+  const size_t end = std::min(m.bytes.find_first_not_of(kDigits, begin), m.bytes.size());
+  std::string number(kNumbers[m.random.below(kNumbers.size())]);
   if (m.random.coin()) {
     number.insert(0, std::max(number.size(), end - begin) - number.size(), '0');
     number.resize(end - begin);

@@ -42,6 +42,20 @@ void read_with_and_without_problems(const Read& read, const Look& look) {
   if (!first.empty()) throw DataError(first);
 }
 
+/// Shards with labels in files, in folders, and under long names.
+inline std::vector<std::string> tar_seeds(const std::string& color, const std::string& gray,
+                                          const std::string& other) {
+  using testing::TarWriter;
+  return {TarWriter().add("a.jpg", color).add("a.cls", "7\n").add("b.cls", "0").add("b.jpg", gray).finish(),
+          TarWriter().add("dir/", "", '5').add("3/a.jpg", other).add("9/b.JPEG", color).finish(),
+          TarWriter()
+              .add("PaxHeader", "19 path=5/long.jpg\n", 'x')
+              .add("short", gray)
+              .add("././@LongLink", std::string("4/") + std::string(120, 'n') + ".jpg", 'L')
+              .add("cut", color)
+              .finish()};
+}
+
 /// A smooth image, so that formats with compression can compress it.
 inline std::string pixels_of(int image, size_t bytes = 3072) {
   std::string pixels;

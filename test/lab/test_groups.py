@@ -24,10 +24,9 @@ def labels_of(folder):
 
 
 def test_sample_statistics():
-    four = statistic([2, 4, 4, 6])
-    assert four.mean == 4 and four.std == pytest.approx(math.sqrt(8 / 3)) and four.count == 4
-    one = statistic([math.nan, 3])
-    assert one.mean == 3 and math.isnan(one.std) and one.count == 1
+    four, one = statistic([2, 4, 4, 6]), statistic([math.nan, 3])
+    assert (four.mean, four.std, four.count) == (4, pytest.approx(math.sqrt(8 / 3)), 4)
+    assert (one.mean, one.std, one.count) == (3, pytest.approx(math.nan, nan_ok=True), 1)
     assert math.isnan(statistic([]).mean)
 
 

@@ -45,17 +45,14 @@ def test_memory_and_bytes_sent():
     assert [width for _, _, width, _ in bars(sent_figure(PLAN))] == [3, 6]
 
 
-@pytest.mark.parametrize(
-    "seconds,expected,step",
-    [
-        ({"exchange_forward_s": 0.5}, {"exchange": [(0, 0.5)]}, 3.5),  # hidden
-        ({"exchange_forward_s": 1.5}, {"exchange": [(0, 1.5)], "waiting": [(1, 0.5)]}, 4.0),
-        ({"exchange_backward_s": 3.0}, {"exchange": [(1, 3)], "waiting": [(3, 1)]}, 4.5),
-        ({"exchange_after_s": 1.0}, {"exchange": [(3, 1)], "waiting": [(3, 1)], "update": [(4, 0.5)]}, 4.5),
-        # Two micro-batches: the exchange overlaps the first forward and the last backward pass.
-        ({"alongside": {"forward_s": 0.5, "backward_s": 1.0}, "exchange_backward_s": 1.0}, {"exchange": [(2, 1)]}, 3.5),
-    ],
-)
+@pytest.mark.parametrize("seconds,expected,step", [
+    ({"exchange_forward_s": 0.5}, {"exchange": [(0, 0.5)]}, 3.5),  # hidden
+    ({"exchange_forward_s": 1.5}, {"exchange": [(0, 1.5)], "waiting": [(1, 0.5)]}, 4.0),
+    ({"exchange_backward_s": 3.0}, {"exchange": [(1, 3)], "waiting": [(3, 1)]}, 4.5),
+    ({"exchange_after_s": 1.0}, {"exchange": [(3, 1)], "waiting": [(3, 1)], "update": [(4, 0.5)]}, 4.5),
+    # Two micro-batches: the exchange overlaps the first forward and the last backward pass.
+    ({"alongside": {"forward_s": 0.5, "backward_s": 1.0}, "exchange_backward_s": 1.0}, {"exchange": [(2, 1)]}, 3.5),
+])  # fmt: skip
 def test_the_timeline_adds_up_to_the_step(seconds, expected, step):
     found = {}
     for part, begin, duration in spans(method("x", (0,) * 5, 0, **seconds)["slowest_process"]):
@@ -67,10 +64,7 @@ def test_the_timeline_adds_up_to_the_step(seconds, expected, step):
 
 def test_files(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps(PLAN))
-    names = figures(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "plan.json",
-        *(f"{name}.{end}" for name in names for end in ("svg", "pdf")),
-    }
+    expected = {f"{name}.{end}" for name in figures(tmp_path) for end in ("svg", "pdf")}
+    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", *expected}
     (tmp_path / "plan.json").write_text(json.dumps({key: value for key, value in PLAN.items() if key != "forecast"}))
     assert figures(tmp_path) == ["owners"]  # of a run's folder

@@ -1,5 +1,7 @@
 """The points of a sweep's file, written out here, and what the file is refused for."""
 
+import itertools
+
 import pytest
 
 from sdp_lab.sweep_file import SweepFile
@@ -40,19 +42,9 @@ def names(points):
 
 
 def test_the_first_axis_varies_slowest_and_additions_follow(points_of):
-    assert names(points_of(SWEEP)) == [
-        "regime=B,coverage=6-8,seed=0",
-        "regime=B,coverage=6-8,seed=1",
-        "regime=B,coverage=1,seed=0",
-        "regime=B,coverage=1,seed=1",
-        "regime=N,coverage=6-8,seed=0",
-        "regime=N,coverage=6-8,seed=1",
-        "regime=N,coverage=1,seed=0",
-        "regime=N,coverage=1,seed=1",
-        "narrow-equal-memory,seed=0",
-        "narrow-equal-memory,seed=1",
-        "DDP",
-    ]
+    grid = itertools.product(("regime=B", "regime=N"), ("coverage=6-8", "coverage=1"), ("seed=0", "seed=1"))
+    added = ["narrow-equal-memory,seed=0", "narrow-equal-memory,seed=1", "DDP"]
+    assert names(points_of(SWEEP)) == [*map(",".join, grid), *added]
 
 
 def test_settings_of_all_points_come_before_those_of_values_and_of_additions(points_of):
@@ -68,28 +60,27 @@ def test_settings_of_all_points_come_before_those_of_values_and_of_additions(poi
     assert points[10].configs == ["base.yaml", "folder/more.yaml", "folder/ddp.yaml"] and points[10].values == {}
 
 
-@pytest.mark.parametrize(
-    "value,expected",
-    [
-        ("data.augment: [crop, flip]", "data.augment=[crop, flip]"),
-        ("data.augment: []", "data.augment=[]"),
-        ("model.width: null", "model.width=null"),
-        ("optimizer.lr: 5e-4", "optimizer.lr=5e-4"),
-        ('data.path: "7"', 'data.path="7"'),
-        ("data.path: 'a, b: #c'", 'data.path="a, b: #c"'),
-        ("schedule: {milestones: [0.5, 0.75]}", "schedule.milestones=[0.5, 0.75]"),
-    ],
-)
-def test_values_keep_their_meaning_on_the_command_line(points_of, value, expected):
-    assert points_of(f"name: x\ngrid: {{seed: [0]}}\nset: {{{value}}}\n")[0].set[0] == expected
+SETTINGS = {
+    "data.augment: [crop, flip]": "data.augment=[crop, flip]",
+    "data.augment: []": "data.augment=[]",
+    "model.width: null": "model.width=null",
+    "optimizer.lr: 5e-4": "optimizer.lr=5e-4",
+    'data.path: "7"': 'data.path="7"',
+    "data.path: 'a, b: #c'": 'data.path="a, b: #c"',
+    "schedule: {milestones: [0.5, 0.75]}": "schedule.milestones=[0.5, 0.75]",
+}
+
+
+def test_values_keep_their_meaning_on_the_command_line(points_of):
+    for value, expected in SETTINGS.items():
+        assert points_of(f"name: x\ngrid: {{seed: [0]}}\nset: {{{value}}}\n")[0].set[0] == expected
 
 
 def test_axes_with_the_same_last_word_keep_their_full_names(points_of):
     text = "name: x\ngrid: {model.name: [mlp], optimizer.name: [sgd, adamw], data.augment: [[], [crop]]}\n"
-    begin = "model.name=mlp,optimizer.name="
-    assert names(points_of(text)) == [
-        f"{begin}{end}" for end in ("sgd,augment=", "sgd,augment=crop", "adamw,augment=", "adamw,augment=crop")
-    ]
+    optimizers, augments = ("optimizer.name=sgd", "optimizer.name=adamw"), ("augment=", "augment=crop")
+    grid = itertools.product(["model.name=mlp"], optimizers, augments)
+    assert names(points_of(text)) == [*map(",".join, grid)]
 
 
 def test_labels_and_names(points_of):

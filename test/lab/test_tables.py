@@ -116,7 +116,8 @@ def test_pivot(grid):
 def test_documents_have_a_few_columns_and_others_on_request(grid):
     table = table_of(grid, "coverage=1")
     for form, separator in (("markdown", " | "), ("latex", " & ")):
-        header = next(line for line in to_format(table, form).splitlines() if line.lstrip("| ").startswith("configuration"))
+        lines = to_format(table, form).splitlines()
+        (header,) = (line for line in lines if line.lstrip("| ").startswith("configuration"))
         assert 4 <= header.count(separator) + 1 <= 8
     assert to_format(table, "markdown", "steps,step_ms").splitlines()[0] == "| configuration | runs | steps | step time (ms) |"
     assert "activations" not in to_format(table, "text", "all")
@@ -151,9 +152,8 @@ def test_folder(grid, capsys):
     page = (out / "report.html").read_text()
     assert 'src="http' not in page and "<link" not in page and "B-SDP 2/4, lr 0.05" in page
     # A label is text, not a formula.
-    for label in ("$x_{", "5$ & $", r"\alpha$\frac$"):
-        (grid / "sweep.json").write_text(json.dumps({"runs": [{"folder": "2_0", "label": label}]}))
-        assert report.main([str(grid / "2_0"), "--out", str(grid / "one")]) == 0
+    (grid / "sweep.json").write_text(json.dumps({"runs": [{"folder": "2_0", "label": r"$x_{ & \alpha\frac$"}]}))
+    assert report.main([str(grid / "2_0"), "--out", str(grid / "one")]) == 0
     # One colour per method, and an ink that follows the page.
     svg = (out / "accuracy_coverage.svg").read_text()
     assert "#0072b2" in svg and "prefers-color-scheme" in svg and "#111111" in svg.partition("</style>")[0]

@@ -56,21 +56,12 @@ TEST_CASE("a convolution with a frozen weight in both formats") {
 }
 
 /// y, and the gradients of x and of the weight.
-std::vector<at::Tensor> gradients(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight) {
+template <class Convolution>
+std::vector<at::Tensor> results_of(const Convolution& convolution, const at::Tensor& x,
+                                   const at::Tensor& weight) {
+  const at::Tensor y = convolution(x.requires_grad_(), weight.requires_grad_());
   y.backward(at::linspace(-1, 1, y.numel(), y.options()).view(y.sizes()));
   return {y.detach(), x.grad(), weight.grad()};
-}
-
-std::vector<at::Tensor> in_fp64(const at::Tensor& values, const at::Tensor& weights, int64_t stride) {
-  const at::Tensor x = values.clone().requires_grad_(), weight = weights.clone().requires_grad_();
-  return gradients(at::conv2d(x, weight, {}, stride, weight.size(2) / 2), x, weight);
-}
-
-std::vector<at::Tensor> in_fp32(const at::Tensor& values, const at::Tensor& weights, int64_t stride) {
-  const at::MemoryFormat format = map_format(at::kFloat, values.is_cuda());
-  const at::Tensor x = values.to(at::kFloat).clone(format).requires_grad_();
-  const at::Tensor weight = weights.to(at::kFloat).clone(at::MemoryFormat::ChannelsLast).requires_grad_();
-  return gradients(conv2d(x, weight, stride, weight.size(2) / 2), x, weight);
 }
 
 // Of fewer input channels than a block, oneDNN's kernel for the weight's gradient writes beyond its buffer:
@@ -78,15 +69,25 @@ std::vector<at::Tensor> in_fp32(const at::Tensor& values, const at::Tensor& weig
 TEST_CASE("narrow convolutions in fp32 are those in fp64") {
   for (const int64_t inputs : {1, 2, 3, 5, 6, 7, 8, 9, 13, 15, 16, 17})
     for (const int64_t outputs : {inputs, 2 * inputs, int64_t{11}})
-      for (const auto& [kernel, stride, size] :
+      for (const auto [kernel, stride, size] :
            {std::array<int64_t, 3>{1, 2, 16}, {1, 2, 7}, {1, 3, 9}, {3, 2, 8}})
         for (const int64_t batch : {1, 2, 3}) {
           INFO(inputs << " to " << outputs << " channels, kernel " << kernel << ", stride " << stride
                       << ", size " << size << ", batch " << batch);
           const at::Tensor values = noise({batch, inputs, size, size});
           const at::Tensor weights = noise({outputs, inputs, kernel, kernel});
-          const std::vector<at::Tensor> exact = in_fp64(values, weights, stride);
-          const std::vector<at::Tensor> found = in_fp32(values, weights, stride);
+          const auto atens = [stride = stride, padding = kernel / 2](const at::Tensor& x,
+                                                                     const at::Tensor& weight) {
+            return at::conv2d(x, weight, {}, stride, padding);
+          };
+          const auto ours = [stride = stride, padding = kernel / 2](const at::Tensor& x,
+                                                                    const at::Tensor& weight) {
+            return conv2d(x, weight, stride, padding);
+          };
+          const std::vector exact = results_of(atens, values.clone(), weights.clone());
+          const std::vector found =
+              results_of(ours, values.to(at::kFloat).clone(map_format(at::kFloat, values.is_cuda())),
+                         weights.to(at::kFloat).clone(at::MemoryFormat::ChannelsLast));
           for (size_t i = 0; i < exact.size(); ++i) {
             const double scale = exact[i].abs().max().item<double>();
             CHECK((found[i] - exact[i]).abs().max().item<double>() <= 1e-5 * scale);

@@ -114,32 +114,24 @@ def branch(block, name, norm, last, width, granularity=8):
     return {f"{block}.{name}": Branch(width, granularity, layer, layer, (f"{block}.{name}.", f"{block}.{norm}."))}
 
 
-def conv2d(channels, width, stem):
-    if stem == "cifar":
-        return nn.Conv2d(channels, width, 3, padding=1, bias=False)
-    return nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
-
-
 def residual(model, block, depths, hidden_layer, last, output):
     """`hidden_layer`: the number of the convolution whose channels are the hidden units."""
-    stem = model.get("stem", "cifar")
-    net = ResNet(block, depths, num_classes=model.get("num_classes", 10))
-    width = net.inplanes = model.get("width", 64) * model.get("width_multiplier", 1)
-    net.conv1 = conv2d(model.get("image_channels", 3), width, stem)
+    width, classes = model.get("width", 64) * model.get("width_multiplier", 1), model.get("num_classes", 10)
+    kernel, stride = (3, 1) if (stem := model.get("stem", "cifar")) == "cifar" else (7, 2)
+    net = ResNet(block, depths, num_classes=classes)
+    net.inplanes = width
+    net.conv1 = nn.Conv2d(model.get("image_channels", 3), width, kernel, stride, kernel // 2, bias=False)
+    net.bn1, net.fc = nn.BatchNorm2d(width), nn.Linear((width << 3) * block.expansion, classes)
     if stem == "cifar":
         net.maxpool = nn.Identity()
     branches = {}
-    if width != 64:
-        net.bn1 = nn.BatchNorm2d(width)
-        net.fc = nn.Linear((width << 3) * block.expansion, model.get("num_classes", 10))
     for stage, depth in enumerate(depths):
-        if width != 64:
-            layer = net._make_layer(block, width << stage, depth, stride=1 if stage == 0 else 2)
-            setattr(net, f"layer{stage + 1}", layer)
+        setattr(net, f"layer{stage + 1}", net._make_layer(block, width << stage, depth, stride=1 if stage == 0 else 2))
         for name in (f"layer{stage + 1}.{i}" for i in range(depth)):
             prefixes = f"{name}.conv", f"{name}.bn"  # projections of the shortcut are shared
             branches[name] = Branch(width << stage, 8, f"{name}.{last}", f"{name}.{output}", prefixes)
-    rows = {f".{kind}{hidden_layer}.{own}": (0, 1) for kind in ("conv", "bn") for own in ("weight", "bias", "running_mean", "running_var")}
+    own = "weight", "bias", "running_mean", "running_var"
+    rows = {f".{kind}{hidden_layer}.{name}": (0, 1) for kind in ("conv", "bn") for name in own}
     return LibraryModel(net, branches, rows | {f".{last}.weight": (1, 1)})
 
 

@@ -1,6 +1,6 @@
 """LLaMA against transformers' LlamaForCausalLM."""
 
-from subnetworks import Parity, regimes
+from subnetworks import EIGHT, THREE, Parity, regimes
 
 SIZES = {"name": "llama_tiny", "width": 64, "hidden_width": 176, "heads": 8, "kv_heads": 8, "depth": 2, "vocab_size": 256,
          "rope_theta": 500.0, "norm_eps": 1e-4}
@@ -20,8 +20,8 @@ class TestLlama(Parity):
             for kv_heads in (8, 2) for tied in (False, True)}
     full |= {"scaled": SCALED}
     attentions = ["eager", "sdpa"]
-    cases = [case_of(regime) for regime in regimes([(3, "2/3", None), (8, "4/8", None)])]
-    kept = {"wide": SIZES | {"depth": 4, "width": 128, "hidden_width": 344}}
+    cases = [case_of(regime) for regime in regimes(THREE, EIGHT)]
+    kept = {"wide": (SIZES | {"depth": 4, "width": 128, "hidden_width": 344}, "fp32")}
     bf16 = {"llama": SIZES}
     tiny = SIZES
     batch, spread = 3, 0.2

@@ -22,6 +22,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -48,16 +49,11 @@ at::Tensor read(const SafetensorsFile& file, const std::string& name) {
 }
 
 void write(const std::filesystem::path& path, const std::map<std::string, at::Tensor>& tensors) {
-  std::vector<TensorEntry> entries;
-  for (const auto& [name, tensor] : tensors)
-    entries.push_back({name, dtype_of(tensor.scalar_type()), tensor.sizes().vec()});
-  sort_for_writing(entries);
-  SafetensorsWriter file(path, entries);
-  for (const TensorEntry& entry : entries) {
-    const at::Tensor values = tensors.at(entry.name).cpu().contiguous();
-    file.write({static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()});
-  }
-  file.finish();
+  TensorFile file;
+  for (const auto& entry : tensors)
+    file.add(entry.first, dtype_of(entry.second.scalar_type()), entry.second.sizes().vec(),
+             [&entry] { return entry.second; });
+  file.write(path, /*metadata=*/{});
 }
 
 /// A worker's parts of the tensors in a file.
@@ -136,13 +132,12 @@ struct Pass {
 };
 
 Pass parse(const std::string& line) {
-  const size_t first = line.find('\t');
-  const size_t second = line.find('\t', first + 1);
-  if (first == std::string::npos || second == std::string::npos)
-    throw UsageError("expected FOLDER<tab>WORKER<tab>train|eval");
-  return {.folder = line.substr(0, first),
-          .worker = std::stoi(line.substr(first + 1, second - first - 1)),
-          .is_training = line.substr(second + 1) == "train"};
+  std::istringstream words(line);
+  std::string folder, worker, mode;
+  std::getline(words, folder, '\t');
+  std::getline(words, worker, '\t');
+  std::getline(words, mode);
+  return {.folder = folder, .worker = std::stoi(worker), .is_training = mode == "train"};
 }
 
 void run(const Pass& pass) {

@@ -1,6 +1,6 @@
 """Swin-T against torchvision's."""
 
-from subnetworks import Parity, regimes
+from subnetworks import EIGHT, THREE, Parity, regimes
 
 
 def sizes(width, depths, num_heads, patch_size, window_size, image_size, **more):
@@ -8,7 +8,8 @@ def sizes(width, depths, num_heads, patch_size, window_size, image_size, **more)
             "window_size": window_size, "image_size": image_size} | more
 
 
-SWIN_T = sizes(96, [2, 2, 6, 2], [3, 6, 12, 24], 4, 7, 224, num_classes=1000)
+# Feature maps of width 14, 7, 4 and 2 in windows of 7.
+SWIN_T = sizes(96, [2, 2, 6, 2], [3, 6, 12, 24], 4, 7, 56, num_classes=1000)
 # Feature maps of width 16, 8, 4 and 2: the last is padded to one window.
 SMALL = sizes(24, [2, 2, 6, 2], [3, 6, 12, 24], 2, 4, 32)
 # Width 14, 7, 4 and 2: shifted windows on padded maps, and merging of an odd map.
@@ -19,10 +20,10 @@ OTHER = sizes(24, [1, 3, 2], [6, 4, 24], 2, 4, 32, image_channels=1)
 
 class TestSwin(Parity):
     full = {"swin_t": SWIN_T, "small": SMALL, "odd": ODD, "other": OTHER}
-    cases = [(SMALL, regime) for regime in regimes([(3, "2/3", None), (8, "4/8", None)])]
-    cases += [(OTHER, regime) for regime in regimes([(3, "2/3", None)], ["branch"]) if regime["construction"] == "neuron"]
-    kept = bf16 = {"small": SMALL, "odd": ODD}
-    kept_precisions = ["fp32", "bf16"]
-    kept_regimes = regimes([(8, "4/8", None)], ["branch"])
+    cases = [(SMALL, regime) for regime in regimes(THREE, EIGHT)]
+    cases += [(OTHER, regime) for regime in regimes((3, "2/3", "branch", None)) if regime["construction"] == "neuron"]
+    kept = {"small": (SMALL, "fp32"), "odd": (ODD, "bf16")}
+    kept_regimes = regimes(EIGHT)
+    bf16 = {"small": SMALL, "odd": ODD}
     tiny = SMALL
     batch = 2

@@ -56,70 +56,55 @@ std::unique_ptr<Model> bound_model(const ModelSpec& spec, const ModelLayout& lay
   return model;
 }
 
-TEST_CASE("parameters are drawn as torchvision initializes them") {
+TEST_CASE("parameters are drawn as torchvision initializes them, by the seed and their name") {
   ModelSpec spec{.kind = ResNetSpec{.width = 32}};
   resolve_model(spec);
   const ModelLayout layout = layout_of(spec, kTokens);
-  const auto draw = [&](const char* name) {
-    return draw_parameter(layout.parameters[layout.parameter_index(name)], 1);
+  const auto draw = [&](const char* name, uint64_t seed = 1) {
+    return draw_parameter(layout.parameters[layout.parameter_index(name)], seed);
   };
   const at::Tensor conv = draw("layer4.1.conv2.weight");  // Kaiming normal over fan-out: sqrt(2 / (9 * 256))
   CHECK(conv.std().item<double>() == Approx(std::sqrt(2.0 / (9 * 256))).epsilon(0.01));
   CHECK(conv.mean().item<double>() == Approx(0).margin(2e-4));
   const at::Tensor fc = draw("fc.weight");  // uniform(+-1/sqrt(256))
+  CHECK(fc.abs().max().item<double>() == Approx(1.0 / 16).epsilon(0.01));
   CHECK(fc.abs().max().item<double>() <= 1.0 / 16);
-  CHECK(fc.abs().max().item<double>() > 0.99 / 16);
   CHECK(fc.std().item<double>() == Approx(1.0 / 16 / std::sqrt(3.0)).epsilon(0.03));
   CHECK(draw("bn1.weight").eq(1).all().item<bool>());
   CHECK(draw("bn1.bias").eq(0).all().item<bool>());
+
+  CHECK(conv.equal(draw("layer4.1.conv2.weight")));
+  CHECK_FALSE(conv.equal(draw("layer4.1.conv2.weight", 2)));
+  CHECK_FALSE(conv.equal(draw("layer4.1.conv1.weight")));
 }
 
-TEST_CASE("a parameter's values depend only on the seed and its name") {
-  const ModelLayout layout = layout_of(tiny_model("resnet18"), kTokens);
-  const auto draw = [&](const char* name, uint64_t seed) {
-    return draw_parameter(layout.parameters[layout.parameter_index(name)], seed);
-  };
-  CHECK(at::equal(draw("layer1.0.conv1.weight", 1), draw("layer1.0.conv1.weight", 1)));
-  CHECK(!at::equal(draw("layer1.0.conv1.weight", 1), draw("layer1.0.conv2.weight", 1)));
-  CHECK(!at::equal(draw("layer1.0.conv1.weight", 1), draw("layer1.0.conv1.weight", 2)));
-}
-
-TEST_CASE("an unbound branch is equivalent to one multiplied by zero") {
+TEST_CASE("branches are bound and unbound in any state, and an unbound one is one multiplied by zero") {
   const at::NoGradGuard no_grad;
   for (const std::string_view name : first_model_names()) {
     const ModelSpec spec = tiny_model(name);
     const ModelLayout layout = layout_of(spec, kTokens);
     const at::Tensor input = input_of(spec);
     const DrawnTensors tensors(layout);
-    const at::Tensor full = bound_model(spec, layout, tensors)->features(input, {.training = false});
-    for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
-      INFO(layout.name << ", " << layout.branches[b].name);
-      const std::unique_ptr<Model> model = bound_model(spec, layout, tensors);
-      model->unbind_branch(b);
-      const at::Tensor without = model->features(input, {.training = false});
-      const DrawnTensors silenced(layout, b);
-      const at::Tensor silent = bound_model(spec, layout, silenced)->features(input, {.training = false});
-      CHECK(at::allclose(without, silent, /*rtol=*/1e-5, /*atol=*/1e-6));
-      CHECK(!at::allclose(without, full));
-    }
-  }
-}
-
-TEST_CASE("branches can be bound and unbound in any state") {
-  const at::NoGradGuard no_grad;
-  for (const std::string_view name : first_model_names()) {
-    const ModelSpec spec = tiny_model(name);
-    const ModelLayout layout = layout_of(spec, kTokens);
-    INFO(layout.name);
-    const DrawnTensors tensors(layout);
-    const at::Tensor input = input_of(spec);
     const std::unique_ptr<Model> model = bound_model(spec, layout, tensors);
-    const at::Tensor full = model->features(input, {.training = false});
-    for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b)
+    const auto features = [&](Model& of) { return of.features(input, {.training = false}); };
+    const at::Tensor full = features(*model);
+    const int branches = static_cast<int>(layout.branches.size());
+    for (int b = 0; b < branches; ++b) {
+      INFO(layout.name << ", " << layout.branches[b].name);
       model->unbind_branch(b);
-    const at::Tensor none = model->features(input, {.training = false});
-    CHECK(!at::allclose(full, none));
+      const at::Tensor without = features(*model);
+      const DrawnTensors silenced(layout, b);
+      CHECK(at::allclose(without, features(*bound_model(spec, layout, silenced)), /*rtol=*/1e-5,
+                         /*atol=*/1e-6));
+      CHECK(!at::allclose(without, full));
+      model->bind_branch(b, tensors);
+    }
 
+    INFO(layout.name);
+    for (int b = 0; b < branches; ++b)
+      model->unbind_branch(b);
+    const at::Tensor none = features(*model);
+    CHECK(!at::allclose(full, none));
     std::vector<int> order;
     ForwardMode streamed{.training = false};
     streamed.before_branch = [&](int b) {
@@ -130,7 +115,7 @@ TEST_CASE("branches can be bound and unbound in any state") {
     CHECK(at::equal(model->features(input, streamed), full));
     CHECK(order.size() == layout.branches.size());
     CHECK(std::is_sorted(order.begin(), order.end()));
-    CHECK(at::equal(model->features(input, {.training = false}), none));
+    CHECK(at::equal(features(*model), none));
   }
 }
 
@@ -165,32 +150,29 @@ TEST_CASE("Swin-T drops both branches of a block with the block's probability") 
 }
 
 TEST_CASE("GPT-2's sizes match the transformers library") {
-  const auto parameters_of = [](std::string_view name) {
-    return layout_of(model_named(name), kTokens).parameter_count();
-  };
-  // Sums over GPT2LMHeadModel.parameters() of gpt2, gpt2-medium, gpt2-large and gpt2-xl.
-  CHECK(parameters_of("gpt2") == 124'439'808);
-  CHECK(parameters_of("gpt2_medium") == 354'823'168);
-  CHECK(parameters_of("gpt2_large") == 774'030'080);
-  CHECK(parameters_of("gpt2_xl") == 1'557'611'200);
+  // Sums over GPT2LMHeadModel.parameters().
+  const auto [name, parameters] = GENERATE(table<std::string_view, int64_t>({{"gpt2", 124'439'808},
+                                                                             {"gpt2_medium", 354'823'168},
+                                                                             {"gpt2_large", 774'030'080},
+                                                                             {"gpt2_xl", 1'557'611'200}}));
+  INFO(name);
+  CHECK(layout_of(model_named(name), kTokens).parameter_count() == parameters);
 }
 
 TEST_CASE("a frozen branch of a LLaMA recomputes what its gradient needs") {
   ModelSpec spec{.kind = LlamaSpec{.heads = 8, .kv_heads = 2}};
   resolve_model(spec);
   const ModelLayout layout = layout_of(spec, 64);
-  CHECK(layout.branches[0].flops.frozen_recompute == 0);
-  // gate and up, without down
-  CHECK(layout.branches[1].flops.frozen_recompute == Approx(layout.branches[1].flops.forward * 2 / 3));
+  const Flops &attention = layout.branches[0].flops, &mlp = layout.branches[1].flops;
   // A frozen attention lacks the gradients of its weights and recomputes nothing.
   double weights = 0;
   for (const ParameterLayout& parameter : layout.parameters)
     if (parameter.branch == 0 && parameter.slice) weights += static_cast<double>(parameter.elements());
-  const Flops &attention = layout.branches[0].flops, &mlp = layout.branches[1].flops;
   CHECK(attention.training() - attention.training_frozen() == 2 * 64 * weights);
-  // A frozen MLP is computed, recomputed without its down projection, and passes on the gradient of its
-  // input.
+  CHECK(attention.frozen_recompute == 0);
+  // A frozen MLP recomputes gate and up, without down, and passes on the gradient of its input.
   CHECK(mlp.training() == Approx(3 * mlp.forward));
+  CHECK(mlp.frozen_recompute == Approx(mlp.forward * 2 / 3));
   CHECK(mlp.training_frozen() == Approx((1 + 2.0 / 3 + 1) * mlp.forward));
 }
 

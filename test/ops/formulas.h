@@ -4,13 +4,18 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <tuple>
 #include <vector>
 
 namespace sdp::test {
 
-inline at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return x / (x.pow(2).mean(-1, /*keepdim=*/true) + eps).sqrt() * weight;
+constexpr double kEps = 1e-5;
+
+inline at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight) {
+  return x / (x.pow(2).mean(-1, /*keepdim=*/true) + kEps).sqrt() * weight;
 }
 
 inline at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
@@ -28,8 +33,16 @@ inline at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labe
   return at::cross_entropy_loss(logits, labels, {}, at::Reduction::None, -100, smoothing);
 }
 
-inline at::Tensor leaf(const at::Tensor& x) {
-  return x.detach().to(at::kDouble).clone().requires_grad_();
+/// The formula's value, and its gradients for the arguments if that of the value is `gradient`.
+template <class Formula, class... Tensors>
+std::vector<at::Tensor> value_and_gradients(const Formula& formula, const at::Tensor& gradient,
+                                            const Tensors&... arguments) {
+  const std::array leaves = {arguments.detach().to(at::kDouble).clone().requires_grad_()...};
+  std::vector<at::Tensor> results = {std::apply(formula, leaves)};
+  results.front().backward(gradient.to(at::kDouble));
+  for (const at::Tensor& leaf : leaves)
+    results.push_back(leaf.grad());
+  return results;
 }
 
 /// Largest difference, relative to the largest element.
@@ -37,6 +50,13 @@ inline double difference(const at::Tensor& ours, const at::Tensor& expected) {
   if (expected.numel() == 0) return ours.numel() == 0 ? 0 : INFINITY;
   const at::Tensor gap = (ours.to(at::kDouble) - expected.to(ours.device(), at::kDouble)).abs().max();
   return gap.item<double>() / std::max(expected.abs().max().item<double>(), 1.0);
+}
+
+/// Whether none of these differs more.
+inline bool are_within(double tolerance, const std::vector<at::Tensor>& ours,
+                       const std::vector<at::Tensor>& expected) {
+  return std::ranges::equal(
+      ours, expected, [&](const at::Tensor& a, const at::Tensor& b) { return difference(a, b) < tolerance; });
 }
 
 /// Of one operator: fp32 sums and exponentials; bf16 rounds each result, and a norm also its product with the

@@ -10,11 +10,11 @@
 namespace sdp {
 namespace {
 
+using test::are_within;
 using test::difference;
-using test::leaf;
 using test::tolerance;
+using test::value_and_gradients;
 
-constexpr double kEps = 1e-5;
 constexpr auto kTypes = {at::kDouble, at::kFloat, at::kBFloat16};
 
 struct Shape {
@@ -38,16 +38,12 @@ TEST_CASE("rms_norm and its gradients") {
         INFO(type << ", weight " << of_weight << ", " << rows << " x " << width);
         const at::Tensor x = noise({rows, width}, type), weight = noise({width}, of_weight);
         const at::Tensor gradient = noise({rows, width}, type);
-        const at::Tensor x64 = leaf(x), weight64 = leaf(weight);
-        const at::Tensor expected = test::rms_norm(x64, weight64, kEps);
-        expected.backward(gradient.to(at::kDouble));
-        const auto [y, scale] = ops::rms_norm(x, weight, kEps);
+        const auto [y, scale] = ops::rms_norm(x, weight, test::kEps);
         CHECK(y.scalar_type() == type);
         CHECK(scale.sizes() == at::IntArrayRef({rows, 1}));
-        CHECK(difference(y, expected) < tolerance(type));
         const auto [dx, dweight] = ops::rms_norm_backward(gradient, x, weight, scale, /*of_weight=*/true);
-        CHECK(difference(dx, x64.grad()) < tolerance(type));
-        CHECK(difference(dweight, weight64.grad()) < tolerance(type));
+        CHECK(are_within(tolerance(type), {y, dx, dweight},
+                         value_and_gradients(test::rms_norm, gradient, x, weight)));
         CHECK(dweight.scalar_type() == of_weight);
         const auto [again, none] = ops::rms_norm_backward(gradient, x, weight, scale, /*of_weight=*/false);
         CHECK(at::equal(again, dx));
@@ -64,22 +60,15 @@ TEST_CASE("swiglu and its gradients, also of tensors that are not contiguous") {
           return is_transposed ? noise({w, r}, type, scale).t() : noise({r, w}, type, scale);
         };
         const at::Tensor gate = draw(3), up = draw(1), gradient = draw(1);
-        const at::Tensor gate64 = leaf(gate), up64 = leaf(up);
-        const at::Tensor expected = test::swiglu(gate64, up64);
-        expected.backward(gradient.to(at::kDouble));
-        CHECK(difference(ops::swiglu(gate, up), expected) < tolerance(type));
         const auto [dgate, dup] = ops::swiglu_backward(gradient, gate, up);
-        CHECK(difference(dgate, gate64.grad()) < tolerance(type));
-        CHECK(difference(dup, up64.grad()) < tolerance(type));
+        CHECK(are_within(tolerance(type), {ops::swiglu(gate, up), dgate, dup},
+                         value_and_gradients(test::swiglu, gradient, gate, up)));
       }
 }
 
 TEST_CASE("rotate, and back") {
-  struct Heads {
-    int64_t heads, half;
-  };
   for (const at::ScalarType type : kTypes)
-    for (const auto [heads, half] : {Heads{1, 1}, Heads{3, 5}, Heads{4, 32}, Heads{2, 64}}) {
+    for (const auto& [heads, half] : {std::pair(1, 1), {3, 5}, {4, 32}, {2, 64}}) {
       INFO(type << ", " << heads << " heads of " << 2 * half);
       constexpr int64_t kTokens = 9;
       const at::Tensor x = noise({2, kTokens, heads, 2 * half}, type);
@@ -96,7 +85,7 @@ TEST_CASE("rotate, and back") {
 TEST_CASE("cross_entropy_ and its gradient") {
   for (const at::ScalarType type : kTypes)
     for (const auto [rows, width] : kShapes)
-      for (const auto& [smoothing, gap] : {std::pair(0.0, 0), std::pair(0.1, 0), std::pair(0.1, 5)}) {
+      for (const auto& [smoothing, gap] : {std::pair(0.0, 0), {0.1, 0}, {0.1, 5}}) {
         INFO(type << ", " << rows << " x " << width << ", smoothing " << smoothing << ", gap " << gap);
         // Between the rows, elements that must not matter.
         const auto with_gaps = [&](const at::Tensor& values) {
@@ -105,17 +94,18 @@ TEST_CASE("cross_entropy_ and its gradient") {
         at::Tensor logits = with_gaps(noise({rows, width}, type, 4));
         const at::Tensor labels =
             at::randint(width, {rows}, at::TensorOptions(at::kLong).device(test_device()));
-        const at::Tensor logits64 = leaf(logits);
-        const at::Tensor expected = test::cross_entropy(logits64, labels, smoothing);
-        expected.sum().backward();
+        const auto formula = [&, smoothing = smoothing](const at::Tensor& x) {
+          return test::cross_entropy(x, labels, smoothing);
+        };
+        const std::vector expected = value_and_gradients(formula, at::ones_like(labels), logits);
         at::Tensor copy = with_gaps(logits);
         const at::Tensor alone = ops::cross_entropy_(copy, labels, smoothing, /*with_gradient=*/false);
         const at::Tensor losses = ops::cross_entropy_(logits, labels, smoothing, /*with_gradient=*/true);
         CHECK(at::equal(losses, alone));
         CHECK(losses.sizes() == at::IntArrayRef({rows, 1}));
         // The losses of bf16 logits are fp32.
-        CHECK(difference(losses.squeeze(1), expected) < tolerance(wide(type)));
-        CHECK(difference(logits, logits64.grad()) < tolerance(type));
+        CHECK(difference(losses.squeeze(1), expected[0]) < tolerance(wide(type)));
+        CHECK(difference(logits, expected[1]) < tolerance(type));
       }
 }
 

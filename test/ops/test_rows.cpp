@@ -7,12 +7,12 @@
 namespace sdp {
 namespace {
 
+using test::are_within;
 using test::difference;
-using test::leaf;
 using test::tolerance;
+using test::value_and_gradients;
 
 constexpr OneLane kLane;
-constexpr double kRowEps = 1e-5;
 
 template <class T>
 constexpr at::ScalarType kType = c10::CppTypeToScalarType<T>::value;
@@ -35,58 +35,41 @@ void check_norm(int64_t rows, int64_t width) {
   INFO(kType<T> << ", weight " << kType<P> << ", " << rows << " x " << width << " by " << N);
   const at::Tensor x = noise<T>({rows, width}), weight = noise<P>({width}),
                    gradient = noise<T>({rows, width});
-  const at::Tensor x64 = leaf(x), weight64 = leaf(weight);
-  const at::Tensor expected = test::rms_norm(x64, weight64, kRowEps);
-  expected.backward(gradient.to(at::kDouble));
   const at::Tensor y = at::empty_like(x), dx = at::empty_like(x);
   const at::Tensor sums = at::zeros({width}, kType<Wide<T>>);
   for (int64_t r = 0; r < rows; ++r) {
     Wide<T> scale = 0;
     rms_norm_row<N>(kLane, data<T>(x[r]), data<P>(weight), data<T>(y[r]), &scale, width,
-                    static_cast<Wide<T>>(kRowEps));
+                    static_cast<Wide<T>>(test::kEps));
     rms_norm_gradient_row<N>(kLane, data<T>(gradient[r]), data<T>(x[r]), data<P>(weight), scale,
                              data<T>(dx[r]), data<Wide<T>>(sums), width);
   }
-  CHECK(difference(y, expected) < tolerance(kType<T>));
-  CHECK(difference(dx, x64.grad()) < tolerance(kType<T>));
-  CHECK(difference(sums, weight64.grad()) < tolerance(kType<T>));
+  CHECK(are_within(tolerance(kType<T>), {y, dx, sums},
+                   value_and_gradients(test::rms_norm, gradient, x, weight)));
 }
 
-TEST_CASE("rows of rms_norm") {
-  check_norm<1, double, double>(3, 7);
-  check_norm<kPack<double>, double, double>(3, 64);
-  check_norm<1, float, float>(3, 7);
-  check_norm<kPack<float>, float, float>(3, 64);
-  check_norm<1, c10::BFloat16, float>(3, 7);
-  check_norm<kPack<c10::BFloat16>, c10::BFloat16, float>(3, 64);
-  check_norm<kPack<c10::BFloat16>, c10::BFloat16, c10::BFloat16>(3, 64);
+TEMPLATE_TEST_CASE("rows of rms_norm", "", double, float, c10::BFloat16) {
+  check_norm<1, TestType, Wide<TestType>>(3, 7);
+  check_norm<kPack<TestType>, TestType, Wide<TestType>>(3, 64);
+  check_norm<kPack<TestType>, TestType, TestType>(3, 64);
 }
 
 template <int N, class T>
 void check_swiglu(int64_t size) {
   INFO(kType<T> << ", " << size << " by " << N);
   const at::Tensor gate = noise<T>({size}, 3), up = noise<T>({size}), gradient = noise<T>({size});
-  const at::Tensor gate64 = leaf(gate), up64 = leaf(up);
-  const at::Tensor expected = test::swiglu(gate64, up64);
-  expected.backward(gradient.to(at::kDouble));
   const at::Tensor h = at::empty_like(gate), dgate = at::empty_like(gate), dup = at::empty_like(gate);
   swiglu_row<N>(kLane, data<T>(gate), data<T>(up), data<T>(h), size);
   swiglu_gradient_row<N>(kLane, data<T>(gradient), data<T>(gate), data<T>(up), data<T>(dgate), data<T>(dup),
                          size);
-  CHECK(difference(h, expected) < tolerance(kType<T>));
-  CHECK(difference(dgate, gate64.grad()) < tolerance(kType<T>));
-  CHECK(difference(dup, up64.grad()) < tolerance(kType<T>));
+  CHECK(are_within(tolerance(kType<T>), {h, dgate, dup},
+                   value_and_gradients(test::swiglu, gradient, gate, up)));
 }
 
-TEST_CASE("rows of swiglu") {
-  for (const int64_t size : {0, 1, 37}) {
-    check_swiglu<1, double>(size);
-    check_swiglu<1, float>(size);
-    check_swiglu<1, c10::BFloat16>(size);
-  }
-  check_swiglu<kPack<double>, double>(64);
-  check_swiglu<kPack<float>, float>(64);
-  check_swiglu<kPack<c10::BFloat16>, c10::BFloat16>(64);
+TEMPLATE_TEST_CASE("rows of swiglu", "", double, float, c10::BFloat16) {
+  for (const int64_t size : {0, 1, 37})
+    check_swiglu<1, TestType>(size);
+  check_swiglu<kPack<TestType>, TestType>(64);
 }
 
 template <int N, class T>
@@ -106,13 +89,9 @@ void check_rotation(int heads, int half) {
   CHECK(difference(back, x.to(at::kDouble)) < 2 * tolerance(kType<T>));
 }
 
-TEST_CASE("rows of rotate") {
-  check_rotation<1, double>(3, 5);
-  check_rotation<kPack<double>, double>(3, 8);
-  check_rotation<1, float>(3, 5);
-  check_rotation<kPack<float>, float>(3, 8);
-  check_rotation<1, c10::BFloat16>(3, 5);
-  check_rotation<kPack<c10::BFloat16>, c10::BFloat16>(3, 8);
+TEMPLATE_TEST_CASE("rows of rotate", "", double, float, c10::BFloat16) {
+  check_rotation<1, TestType>(3, 5);
+  check_rotation<kPack<TestType>, TestType>(3, 8);
 }
 
 /// Rows begin at `offset` elements from an aligned address.
@@ -121,30 +100,27 @@ void check_cross_entropy(int64_t size, int64_t offset, double smoothing) {
   INFO(kType<T> << ", " << size << " from " << offset << ", smoothing " << smoothing);
   const at::Tensor room = noise<T>({size + offset}, 4);
   const at::Tensor logits = room.narrow(0, offset, size);
-  const at::Tensor logits64 = leaf(logits);
   const int64_t label = size / 2;
-  const at::Tensor labels = at::full({1}, label, at::kLong);
-  const at::Tensor expected = test::cross_entropy(logits64.unsqueeze(0), labels, smoothing);
-  expected.sum().backward();
+  const auto formula = [&](const at::Tensor& x) {
+    return test::cross_entropy(x.unsqueeze(0), at::full({1}, label, at::kLong), smoothing);
+  };
+  const std::vector expected = value_and_gradients(formula, at::ones({1}), logits);
+  const double loss = expected[0].template item<double>();
   const auto loss_of = [&](bool with_gradient) {
     return cross_entropy_row<kPack<T>>(kLane, data<T>(logits), label, size, static_cast<Wide<T>>(smoothing),
                                        with_gradient);
   };
   const Wide<T> alone = loss_of(false);
   CHECK(loss_of(true) == alone);
-  CHECK(std::abs(alone - expected.item<double>()) <
-        tolerance(kType<Wide<T>>) * std::max(1.0, expected.item<double>()));
-  CHECK(difference(logits, logits64.grad()) < tolerance(kType<T>));
+  CHECK(std::abs(alone - loss) < tolerance(kType<Wide<T>>) * std::max(1.0, loss));
+  CHECK(difference(logits, expected[1]) < tolerance(kType<T>));
 }
 
-TEST_CASE("rows of cross_entropy_, wherever they begin") {
+TEMPLATE_TEST_CASE("rows of cross_entropy_, wherever they begin", "", double, float, c10::BFloat16) {
   for (const int64_t size : {1, 2, 7, 33, 500})
     for (const int64_t offset : {0, 1, 3, 7})
-      for (const double smoothing : {0.0, 0.1}) {
-        check_cross_entropy<double>(size, offset, smoothing);
-        check_cross_entropy<float>(size, offset, smoothing);
-        check_cross_entropy<c10::BFloat16>(size, offset, smoothing);
-      }
+      for (const double smoothing : {0.0, 0.1})
+        check_cross_entropy<TestType>(size, offset, smoothing);
 }
 
 }  // namespace

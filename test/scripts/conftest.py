@@ -1,5 +1,7 @@
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import pathlib
 import sys
 
@@ -14,3 +16,15 @@ def load_script(name):
     sys.modules[loader.name] = module
     loader.exec_module(module)
     return module
+
+
+def call(main, *arguments, expect=0):
+    """Runs a script's `main` in this process and returns its output."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        try:
+            status = main(list(map(str, arguments)))
+        except SystemExit as exit_:
+            status = exit_.code
+    assert status == expect, output.getvalue()
+    return output.getvalue()

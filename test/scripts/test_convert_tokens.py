@@ -1,20 +1,15 @@
 """scripts/convert_tokens.py on the files of bare tokens that other programs write, read back with numpy."""
 
+import functools
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from conftest import SCRIPTS
+from conftest import call, load_script
 from toy_tokens import read_shard
 
-
-def run(*arguments, expect=0):
-    result = subprocess.run([sys.executable, SCRIPTS / "convert_tokens.py", *map(str, arguments)], capture_output=True, text=True)
-    assert result.returncode == expect, result.stderr
-    return result.stdout + result.stderr
+run = functools.partial(call, load_script("convert_tokens.py").main)
 
 
 def write_megatron(path, tokens, dtype):

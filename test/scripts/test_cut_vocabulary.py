@@ -1,27 +1,15 @@
 """scripts/cut_vocabulary.py compared with numpy: ids that are kept, the id of all others, refused input."""
 
+import functools
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from conftest import SCRIPTS
-from toy_tokens import read_shard
+from conftest import call, load_script
+from toy_tokens import read_shard, write_shard
 
-
-def write_shard(path, tokens, dtype=np.uint16):
-    magic, version = {np.uint16: (20240520, 1), np.uint32: (20240801, 7)}[dtype]
-    header = np.zeros(256, np.int32)
-    header[:3] = magic, version, len(tokens)
-    path.write_bytes(header.tobytes() + np.asarray(tokens, dtype).tobytes())
-
-
-def run(*arguments, expect=0):
-    result = subprocess.run([sys.executable, SCRIPTS / "cut_vocabulary.py", *map(str, arguments)], capture_output=True, text=True)
-    assert result.returncode == expect, result.stderr
-    return result.stdout + result.stderr
+run = functools.partial(call, load_script("cut_vocabulary.py").main)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])

@@ -15,7 +15,7 @@ import numpy as np
 import official_archives
 import pytest
 import scipy.io
-from conftest import SCRIPTS
+from conftest import SCRIPTS, call
 from fetching import archives, command
 from fetching import imagenet as folders
 from official_archives import CLASSES, NOISE, cifar10_files, cifar100_files, idx, mat, mnist_files, tar_of
@@ -24,6 +24,7 @@ from safetensors.numpy import load_file
 
 ARCHIVES = official_archives.archives()
 TAR = ARCHIVES["cifar-10-binary.tar.gz"]
+IMAGENET_FILES = ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"]
 TAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 
 
@@ -59,28 +60,45 @@ class Server:
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
         threading.Thread(target=self.http.serve_forever, args=(0.02,), daemon=True).start()
 
+    def stop(self):
+        self.http.shutdown()
+        self.http.server_close()
+
 
 @pytest.fixture(autouse=True)
-def pinned(monkeypatch):
+def publish(monkeypatch):
+    """Pins the small archives, with some of them replaced."""
+
+    def publish(**others):
+        for name, files in official_archives.pinned(ARCHIVES | others).items():
+            monkeypatch.setitem(command.SETS, name, files)
+
     monkeypatch.setattr(archives, "PAUSE_S", 0)
-    for name, files in official_archives.pinned(ARCHIVES).items():
-        monkeypatch.setitem(command.SETS, name, files)
+    publish()
+    return publish
 
 
 @pytest.fixture
 def server():
     server = Server(dict(ARCHIVES))
     yield server
-    server.http.shutdown()
-    server.http.server_close()
+    server.stop()
 
 
-def fetch(server, name, dest, *more):
-    return command.main([name, str(dest), "--mirror", server.url, *map(str, more)])
+def fetch(server, name, dest, expect=0):
+    return call(command.main, name, dest, "--mirror", server.url, expect=expect)
+
+
+def fetch_from(source, name, dest, expect=0):
+    return call(command.main, name, dest, "--from", source, expect=expect)
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def names_in(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return sorted(tree(folder))
 
 
 def check_arrays(dest, name):
@@ -98,48 +116,43 @@ def check_arrays(dest, name):
 @pytest.mark.parametrize("name", CLASSES)
 def test_archives_are_downloaded_and_become_arrays_once(server, tmp_path, name):
     dest = tmp_path / "a" / "b"
-    assert fetch(server, name, dest) == 0
+    fetch(server, name, dest)
     for file, sha256 in check_arrays(dest, name):
         assert sha256 == {archive.url: archive.sha256 for archive in file.archives}
     wanted = {archive for file in command.SETS[name] for archive in file.archives}
     assert server.ranges == [None] * len(wanted)
-    assert fetch(server, name, dest) == 0
+    fetch(server, name, dest)
     assert len(server.ranges) == len(wanted)
     (dest / "val.safetensors").write_bytes((dest / "val.safetensors").read_bytes()[:-1])
-    assert fetch(server, name, dest) == 0
+    fetch(server, name, dest)
     list(check_arrays(dest, name))
     assert len(server.ranges) == len(wanted) + len(command.SETS[name][1].archives)
 
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_the_program_reads_what_was_written(server, tmp_path, name):
-    assert fetch(server, name, tmp_path) == 0
+    # The program reads them.
     of_file = {
         file: b"".join(bytes([label]) + image.transpose(2, 0, 1).tobytes() for image, label in zip(images, labels))
         for file, (images, labels) in NOISE[name.removesuffix("_extra")].items()
     }
     train = of_file["train.safetensors"] + (of_file["extra.safetensors"] if name == "svhn_extra" else b"")
     for split, expected in (("train", train), ("test", of_file["val.safetensors"])):
-        result = subprocess.run([os.environ["DUMP_DATA"], tmp_path, "pixels", split, name], check=True, capture_output=True)
+        result = subprocess.run([os.environ["DUMP_DATA"], dest, "pixels", split, name], check=True, capture_output=True)
         assert result.stdout == expected
 
 
 @pytest.mark.parametrize("ranged", [True, False])
-def test_a_connection_that_ends_is_gone_on_with(server, tmp_path, capsys, ranged):
+def test_a_connection_that_ends_is_gone_on_with(server, tmp_path, ranged):
     server.ranged, server.cuts = ranged, [1000, 50_000]
-    assert fetch(server, "cifar10", tmp_path) == 0
+    assert "ended after 1000 of" in fetch(server, "cifar10", tmp_path)
     list(check_arrays(tmp_path, "cifar10"))
     assert server.ranges == [None, "bytes=1000-", f"bytes={51_000 if ranged else 50_000}-"]
-    assert "ended after 1000 of" in capsys.readouterr().out
 
 
-def test_the_next_call_goes_on_with_the_part(server, tmp_path, capsys):
+def test_the_next_call_goes_on_with_the_part(server, tmp_path):
     server.cuts = [100] * 5
-    assert fetch(server, "cifar10", tmp_path) == 3
-    assert "500 bytes are in" in capsys.readouterr().err
+    assert "500 bytes are in" in fetch(server, "cifar10", tmp_path, expect=3)
     assert names_in(tmp_path) == ["cifar-10-binary.tar.gz.part"]
     server.ranges.clear()
-    assert fetch(server, "cifar10", tmp_path) == 0
+    fetch(server, "cifar10", tmp_path)
     assert server.ranges == ["bytes=500-"]
     list(check_arrays(tmp_path, "cifar10"))
 
@@ -147,34 +160,30 @@ def test_the_next_call_goes_on_with_the_part(server, tmp_path, capsys):
 @pytest.mark.parametrize("left", [b"another file" * 10, TAR[:-1] + b"?", TAR + b"more"])
 def test_a_part_of_something_else_is_thrown_away(server, tmp_path, left):
     (tmp_path / "cifar-10-binary.tar.gz.part").write_bytes(left)
-    assert fetch(server, "cifar10", tmp_path) == 0
+    fetch(server, "cifar10", tmp_path)
     list(check_arrays(tmp_path, "cifar10"))
 
 
 @pytest.mark.parametrize("wrong, text", [(TAR[:-1] + b"?", "SHA-256"), (TAR + b"x", "bytes, expected")])
-def test_another_file_than_the_published_one_is_refused(server, tmp_path, capsys, wrong, text):
+def test_another_file_than_the_published_one_is_refused(server, tmp_path, wrong, text):
     server.files["cifar-10-binary.tar.gz"] = wrong
-    assert fetch(server, "cifar10", tmp_path) == 3
-    error = capsys.readouterr().err
+    error = fetch(server, "cifar10", tmp_path, expect=3)
     assert text in error and "not have the published file" in error
     assert names_in(tmp_path) == []
     assert len(server.ranges) == 2
 
 
 @pytest.mark.parametrize("status, requests", [(404, 1), (403, 1), (503, 5)])
-def test_a_server_that_refuses(server, tmp_path, capsys, status, requests):
+def test_a_server_that_refuses(server, tmp_path, status, requests):
     server.status = status
-    assert fetch(server, "cifar10", tmp_path) == 3
-    error = capsys.readouterr().err
+    error = fetch(server, "cifar10", tmp_path, expect=3)
     assert f"{server.url}/cifar-10-binary.tar.gz: {status}" in error and "--from DIR" in error and TAR_URL in error
     assert len(server.ranges) == requests
 
 
-def test_without_a_network_the_message_says_where_to_put_what(server, tmp_path, capsys):
-    server.http.shutdown()
-    server.http.server_close()
-    assert fetch(server, "cifar10", tmp_path) == 3
-    error = capsys.readouterr().err
+def test_without_a_network_the_message_says_where_to_put_what(server, tmp_path):
+    server.stop()
+    error = fetch(server, "cifar10", tmp_path, expect=3)
     assert "cannot be reached" in error and f"put {TAR_URL} into a folder DIR" in error
 
 
@@ -182,19 +191,17 @@ def test_without_a_network_the_message_says_where_to_put_what(server, tmp_path, 
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_archives_of_a_folder(tmp_path, capsys, name):
+def test_archives_of_a_folder(tmp_path, name):
     source, dest = tmp_path / "source", tmp_path / "dest"
     source.mkdir()
     wanted = {archive.name: archive for file in command.SETS[name] for archive in file.archives}
     for archive in wanted.values():
-        assert command.main([name, str(dest), "--from", str(source)]) == 3
-        error = capsys.readouterr().err
+        error = fetch_from(source, name, dest, expect=3)
         assert f"{source}/{archive.name} does not exist" in error and f"Put {archive.url} there" in error
         (source / archive.name).write_bytes(ARCHIVES[archive.name][:-1] + b"?")
-        assert command.main([name, str(dest), "--from", str(source)]) == 3
-        assert f"{source}/{archive.name}: SHA-256" in capsys.readouterr().err
+        assert f"{source}/{archive.name}: SHA-256" in fetch_from(source, name, dest, expect=3)
         (source / archive.name).write_bytes(ARCHIVES[archive.name])
-    assert command.main([name, str(dest), "--from", str(source)]) == 0
+    fetch_from(source, name, dest)
     list(check_arrays(dest, name))
     assert names_in(source) == sorted(wanted)
 
@@ -211,7 +218,7 @@ def test_files_that_are_unpacked_already(tmp_path, name, below):
     folder.mkdir(parents=True)
     for file, content in UNPACKED[name].items():
         (folder / file).write_bytes(content)
-    assert command.main([name, str(tmp_path / "dest"), "--from", str(source)]) == 0
+    fetch_from(source, name, tmp_path / "dest")
     for file, sha256 in check_arrays(tmp_path / "dest", name):
         read = {path for archive in file.archives for path in archive.files}
         assert sha256 == {path: hashlib.sha256(UNPACKED[name][path]).hexdigest() for path in read}
@@ -234,15 +241,13 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("case", DAMAGE)
-def test_what_is_wrong_with_unpacked_files_is_named(tmp_path, capsys, case):
+def test_what_is_wrong_with_unpacked_files_is_named(tmp_path, case):
     name, file, damage, text = DAMAGE[case]
     for other, content in UNPACKED[name].items():
         (tmp_path / other).write_bytes(damage(content) if other == file else content)
-    assert command.main([name, str(tmp_path / "dest"), "--from", str(tmp_path)]) == 3
-    assert text in capsys.readouterr().err
+    assert text in fetch_from(tmp_path, name, tmp_path / "dest", expect=3)
     (tmp_path / file).unlink()
-    assert command.main([name, str(tmp_path / "dest"), "--from", str(tmp_path)]) == 3
-    assert "does not exist" in capsys.readouterr().err
+    assert "does not exist" in fetch_from(tmp_path, name, tmp_path / "dest", expect=3)
 
 
 IMAGES, DIGITS_OF = NOISE["svhn"]["train.safetensors"]
@@ -258,13 +263,11 @@ MATS = {
 
 
 @pytest.mark.parametrize("case", MATS)
-def test_mat_files_of_something_else(tmp_path, monkeypatch, capsys, case):
+def test_mat_files_of_something_else(tmp_path, publish, case):
     content, text = MATS[case]
-    for name, files in official_archives.pinned(ARCHIVES | {"train_32x32.mat": content}).items():
-        monkeypatch.setitem(command.SETS, name, files)
+    publish(**{"train_32x32.mat": content})
     (tmp_path / "train_32x32.mat").write_bytes(content)
-    assert command.main(["svhn", str(tmp_path), "--from", str(tmp_path)]) == 3
-    error = capsys.readouterr().err
+    error = fetch_from(tmp_path, "svhn", tmp_path, expect=3)
     assert text in error and "train_32x32.mat" in error
 
 
@@ -277,7 +280,7 @@ def test_mat_files_are_compressed_or_not(tmp_path, monkeypatch, count):
         train = official_archives.pinned(ARCHIVES | {"train_32x32.mat": content})["svhn"][0]
         monkeypatch.setitem(command.SETS, "svhn", [dataclasses.replace(train, count=count)])
         (tmp_path / "train_32x32.mat").write_bytes(content)
-        assert command.main(["svhn", str(tmp_path), "--from", str(tmp_path)]) == 0
+        fetch_from(tmp_path, "svhn", tmp_path)
         arrays = load_file(tmp_path / "train.safetensors")
         assert np.array_equal(arrays["images"], images) and np.array_equal(arrays["labels"], labels)
 
@@ -287,33 +290,27 @@ def test_mat_files_are_compressed_or_not(tmp_path, monkeypatch, count):
     ({f"other/{name}": content for name, content in cifar10_files().items()}, [], "is not in it"),
     ({"../escaped": b"x"}, [("cifar-10-batches-bin/batches.meta.txt", "/etc/passwd")], "is not in it"),
 ])
-def test_a_tar_file_of_something_else(server, tmp_path, monkeypatch, capsys, files, links, text):
-    content = tar_of(files, links)
-    files_of = official_archives.pinned(ARCHIVES | {"cifar-10-binary.tar.gz": content})
-    monkeypatch.setitem(command.SETS, "cifar10", files_of["cifar10"])
-    server.files["cifar-10-binary.tar.gz"] = content
-    assert fetch(server, "cifar10", tmp_path / "inner" / "dest") == 3
-    assert text in capsys.readouterr().err
+def test_a_tar_file_of_something_else(server, tmp_path, publish, files, links, text):
+    server.files["cifar-10-binary.tar.gz"] = tar_of(files, links)
+    publish(**{"cifar-10-binary.tar.gz": server.files["cifar-10-binary.tar.gz"]})
+    assert text in fetch(server, "cifar10", tmp_path / "inner" / "dest", expect=3)
     assert names_in(tmp_path) == ["inner/dest/cifar-10-binary.tar.gz.part"]
 
 
-def test_no_space(server, tmp_path, monkeypatch, capsys):
+def test_no_space(server, tmp_path, monkeypatch):
     monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))
-    assert fetch(server, "svhn", tmp_path) == 3
-    assert "GB are needed" in capsys.readouterr().err
+    assert "GB are needed" in fetch(server, "svhn", tmp_path, expect=3)
 
 
-def test_the_call(tmp_path, capsys):
-    for arguments in (["emnist", str(tmp_path)], ["cifar10"]):
-        with pytest.raises(SystemExit) as exit_:
-            command.main(arguments)
-        assert exit_.value.code == 2
-    assert command.main(["fineweb", str(tmp_path / "fw")]) == 3
-    assert f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}/fw" in capsys.readouterr().err
-    assert command.main(["imagenet", str(tmp_path / "in")]) == 3
-    said = capsys.readouterr().err
-    for name in ("ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz", "--from DIR"):
-        assert name in said
+def test_the_call(tmp_path):
+    for arguments in (["emnist", tmp_path], ["cifar10"]):
+        call(command.main, *arguments, expect=2)
+    for name, advice in {
+        "fineweb": [f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}"],
+        "imagenet": [*IMAGENET_FILES, "--from DIR"],
+    }.items():
+        said = call(command.main, name, tmp_path, expect=3)
+        assert all(part in said for part in advice)
 
 
 def test_a_python_without_the_packages(tmp_path):
@@ -368,14 +365,10 @@ def imagenet(tmp_path, monkeypatch):
     return source, expected
 
 
-def tree(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 def test_imagenet_becomes_folders_of_classes(imagenet, tmp_path):
     source, expected = imagenet
     dest = tmp_path / "dest"
-    assert command.main(["imagenet", str(dest), "--from", str(source)]) == 0
+    fetch_from(source, "imagenet", dest)
     assert tree(dest) == expected
     # Incomplete files of an interrupted call are written again, complete ones are not.
     wnid = "n01440764"
@@ -383,21 +376,19 @@ def test_imagenet_becomes_folders_of_classes(imagenet, tmp_path):
     (dest / "val").rename(dest / "val.part")
     kept = dest / "train" / "n02119789" / "n02119789_0.JPEG"
     kept.write_bytes(b"kept")
-    assert command.main(["imagenet", str(dest), "--from", str(source)]) == 0
+    fetch_from(source, "imagenet", dest)
     assert tree(dest) == expected | {"train/n02119789/n02119789_0.JPEG": b"kept"}
 
 
-@pytest.mark.parametrize("name", ["ILSVRC2012_img_train.tar", "ILSVRC2012_img_val.tar", "ILSVRC2012_devkit_t12.tar.gz"])
-def test_archives_of_imagenet_are_checked(imagenet, tmp_path, capsys, name):
+@pytest.mark.parametrize("name", IMAGENET_FILES)
+def test_archives_of_imagenet_are_checked(imagenet, tmp_path, name):
     source, _ = imagenet
     content = bytearray((source / name).read_bytes())
     content[len(content) // 2] ^= 1
     (source / name).write_bytes(content)
-    assert command.main(["imagenet", str(tmp_path / "dest"), "--from", str(source)]) == 3
-    assert f"{name}: SHA-256" in capsys.readouterr().err
+    assert f"{name}: SHA-256" in fetch_from(source, "imagenet", tmp_path / "dest", expect=3)
     (source / name).unlink()
-    assert command.main(["imagenet", str(tmp_path / "dest"), "--from", str(source)]) == 3
-    assert f"{name} does not exist" in capsys.readouterr().err
+    assert f"{name} does not exist" in fetch_from(source, "imagenet", tmp_path / "dest", expect=3)
 
 
 @pytest.mark.parametrize("compressed", [True, False])
@@ -408,9 +399,7 @@ def test_classes_are_the_synsets_without_children(compressed):
 @pytest.mark.parametrize("damage", [lambda c: c[:200], lambda c: c[:128] + b"\xff" * 64, lambda c: b"text" * 100])
 def test_a_damaged_kit_is_named(tmp_path, damage):
     kit = tmp_path / "kit.tar.gz"
-    kit.write_bytes(tar_of({folders.META: damage(meta_mat(True)), folders.GROUND_TRUTH: b"1\n"}))
-    with pytest.raises(archives.FetchError, match="kit.tar.gz"):
-        folders.read_kit(kit)
-    kit.write_bytes(b"no archive")
-    with pytest.raises(archives.FetchError, match="kit.tar.gz"):
-        folders.read_kit(kit)
+    for content in (tar_of({folders.META: damage(meta_mat(True)), folders.GROUND_TRUTH: b"1\n"}), b"no archive"):
+        kit.write_bytes(content)
+        with pytest.raises(archives.FetchError, match="kit.tar.gz"):
+            folders.read_kit(kit)

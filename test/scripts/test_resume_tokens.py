@@ -12,36 +12,41 @@ import types
 import pytest
 import tokenizers
 
-from conftest import load_script
-from toy_tokens import DOCUMENTS, PROGRAM, document, documents_in, run, shards, split_of, tokenizer, write_jsonl
-
-prepare_tokens = load_script("prepare_tokens.py")
+from toy_tokens import (
+    BYTES, DOCUMENTS, PROGRAM, command, document, documents_in, prepare_tokens, run, shards, split_of, tokenizer,
+    write_jsonl,
+)  # fmt: skip
 import token_shards
 
 
-def main(*arguments):
-    return prepare_tokens.main(list(map(str, arguments)))
+def contents(folder, pattern="*"):
+    return {path.name: path.read_bytes() for path in folder.glob(pattern)}
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+@pytest.fixture
+def prepared(tokenizer, tmp_path):
+    """The arguments of a call that made shards, and their folder."""
+    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
+    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--resume"]
+    run(tokenizer, out, *arguments)
+    return arguments, out
 
 
 @pytest.fixture(scope="session")
 def long_input(tokenizer, tmp_path_factory):
     """A file that takes seconds to tokenize, and the shards of an uninterrupted call."""
     folder = tmp_path_factory.mktemp("long")
-    source = write_jsonl(folder / "a.jsonl", [document(i, 2000) for i in range(1500)])
-    run(tokenizer, folder / "whole", source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--processes", 2)
-    return source, {p.name: p.read_bytes() for p in (folder / "whole").glob("*.bin")}
+    source = write_jsonl(folder / "a.jsonl", [document(i, 2000) for i in range(800)])
+    run(tokenizer, folder / "whole", source, "--val-tokens", 5000, "--shard-tokens", 30_000)
+    return source, contents(folder / "whole", "*.bin")
 
 
-@pytest.mark.parametrize("kind, shards_before", [(signal.SIGKILL, 2), (signal.SIGTERM, 9), (signal.SIGKILL, 20)])
+@pytest.mark.parametrize("kind, shards_before", [(signal.SIGKILL, 2), (signal.SIGTERM, 9)])
 def test_a_resumed_call_writes_what_an_uninterrupted_one_does(tokenizer, long_input, tmp_path, kind, shards_before):
     source, whole = long_input
-    arguments = [source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--processes", 2, "--resume"]
-    command = [*PROGRAM, "--tokenizer", tokenizer[0], "--out", tmp_path, "--name", "toy", *arguments]
-    with subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    arguments = [source, "--val-tokens", 5000, "--shard-tokens", 30_000, "--resume", "--processes", 2]
+    program = [*PROGRAM, *command(tokenizer, tmp_path, *arguments)]
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while len(list(tmp_path.glob("*.bin"))) < shards_before and process.poll() is None:
             time.sleep(0.001)
         process.send_signal(kind)
@@ -50,22 +55,20 @@ def test_a_resumed_call_writes_what_an_uninterrupted_one_does(tokenizer, long_in
     assert len(whole) > len(list(tmp_path.glob("*.bin"))) >= shards_before
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.bin")}
     run(tokenizer, tmp_path, *arguments)
-    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
+    assert contents(tmp_path, "*.bin") == whole
     assert not list(tmp_path.glob("*.part"))
     again = [name for name, changed in kept.items() if (tmp_path / name).stat().st_mtime_ns != changed]
     assert len(again) <= 1  # a call whose state was not written yet
     run(tokenizer, tmp_path, *arguments)
-    assert {p.name: p.read_bytes() for p in tmp_path.glob("*.bin")} == whole
+    assert contents(tmp_path, "*.bin") == whole
 
 
 @pytest.mark.parametrize("shard_tokens", [1, 7, 64])
 def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatch, shard_tokens):
     """Resuming from every state that a call passes through gives the same shards."""
-    documents = ["", "the quick brown fox", "x", "", "über the lazy dog", "", "the", "fox", ""]
-    source = write_jsonl(tmp_path / "a.jsonl", documents)
-    arguments = [source, "--val-tokens", 5, "--shard-tokens", shard_tokens, "--processes", 1]
-    arguments += ["--tokenizer", tokenizer[0], "--name", "toy"]
-    assert main(*arguments, "--out", tmp_path / "one", "--shard-tokens", 10_000) == 0
+    source = write_jsonl(tmp_path / "a.jsonl", ["", "the quick fox", "x", "", "über dog", "", "the", "fox", ""])
+    arguments = [source, "--val-tokens", 5, "--shard-tokens", shard_tokens]
+    run(tokenizer, tmp_path / "one", *arguments, "--shard-tokens", 10_000)
     out, states = tmp_path / "out", []
     original = token_shards.write_state
 
@@ -75,53 +78,47 @@ def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatc
 
     for module in (prepare_tokens, token_shards):
         monkeypatch.setattr(module, "write_state", write_state)
-    assert main(*arguments, "--out", out) == 0
-    expected = {p.name: p.read_bytes() for p in out.glob("*.bin")}
+    run(tokenizer, out, *arguments)
+    expected = contents(out, "*.bin")
     assert split_of(out)[1].tolist() == split_of(tmp_path / "one")[1].tolist()
-    assert [complete for _, complete in states][:3] == [0, 1, 2]
+    assert [complete for _, complete in states][:2] == [0, 1]
     for text, complete in list(states):
         for path in list(shards(out))[complete:]:
             (out / path).unlink()
         (out / "toy.state.json").write_text(text)
-        assert main(*arguments, "--out", out, "--resume") == 0
-        assert {p.name: p.read_bytes() for p in out.glob("*.bin")} == expected
+        run(tokenizer, out, *arguments, "--resume")
+        assert contents(out, "*.bin") == expected
 
 
-def test_going_on_needs_the_same_input_and_options(tokenizer, tmp_path):
-    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
-    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1]
-    run(tokenizer, out, *arguments)
-    assert "toy_" in (error := run(tokenizer, out, *arguments, expect=2)) and "Continue with --resume" in error
-    assert "val_tokens differs from" in run(tokenizer, out, *arguments, "--resume", "--val-tokens", 701, expect=2)
-    other = tmp_path / "other.json"
+def test_going_on_needs_the_same_input_and_options(tokenizer, prepared, tmp_path):
+    arguments, out = prepared
+    source, *_ = arguments
+    assert "Continue with --resume" in run(tokenizer, out, *arguments[:-1], expect=2)
+    assert "val_tokens differs from" in run(tokenizer, out, *arguments, "--val-tokens", 701, expect=2)
     changed = tokenizers.Tokenizer.from_file(str(tokenizer[0]))
     changed.add_tokens(["more"])
-    changed.save(str(other))
-    assert "tokenizer differs from" in run((other,), out, *arguments, "--resume", expect=2)
+    changed.save(str(tmp_path / "other.json"))
+    assert "tokenizer differs from" in run((tmp_path / "other.json",), out, *arguments, expect=2)
     (out / "toy_train_000002.bin").write_bytes(b"short")
-    assert "toy_train_000002.bin is missing or" in run(tokenizer, out, *arguments, "--resume", expect=2)
+    assert "toy_train_000002.bin is missing or" in run(tokenizer, out, *arguments, expect=2)
     status = source.stat()
-    with open(source, "a") as file:
-        file.write('{"text": "more"}\n')
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert "inputs differs from" in run(tokenizer, out, *arguments, "--resume", expect=2)
-    write_jsonl(source, DOCUMENTS[:5] + [DOCUMENTS[5][::-1]] + DOCUMENTS[6:])
-    assert source.stat().st_size == status.st_size
-    os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert "inputs differs from" in run(tokenizer, out, *arguments, "--resume", expect=2)
+    # Another size at the same time, and the same size at another time.
+    for documents, later_ns in ((DOCUMENTS + ["more"], 0), (DOCUMENTS[:5] + [DOCUMENTS[5][::-1]] + DOCUMENTS[6:], 1)):
+        write_jsonl(source, documents)
+        assert (source.stat().st_size == status.st_size) == bool(later_ns)
+        os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + later_ns))
+        assert "inputs differs from" in run(tokenizer, out, *arguments, expect=2)
 
 
 # --- shards and states that do not belong together ----------------------------------------------------------------
 
 
-def test_shards_without_a_state_are_not_gone_on_with(tokenizer, tmp_path):
-    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
-    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1, "--resume"]
-    run(tokenizer, out, *arguments)
+def test_shards_without_a_state_are_not_gone_on_with(tokenizer, prepared):
+    arguments, out = prepared
     (out / "toy.state.json").unlink()
     before = contents(out)
     error = run(tokenizer, out, *arguments, expect=2)
-    assert "toy_train_000001.bin exists, but" in error and "toy.state.json does not" in error
+    assert "toy_train_000001.bin exists" in error and "toy.state.json" in error
     assert contents(out) == before
     # Shards of another name that begins in the same way are not touched.
     for path in out.iterdir():
@@ -129,36 +126,30 @@ def test_shards_without_a_state_are_not_gone_on_with(tokenizer, tmp_path):
     run(tokenizer, out, *arguments)
 
 
-def test_shards_beyond_those_of_the_state_are_refused(tokenizer, tmp_path):
-    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
-    arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--processes", 1, "--resume"]
-    run(tokenizer, out, *arguments)
-    whole = contents(out)
-    last = len(shards(out)) - 1
-    (out / f"toy_train_{last + 1:06d}.bin").write_bytes(b"of another call")
-    assert f"toy_train_{last + 1:06d}.bin is not one of the" in run(tokenizer, out, *arguments, expect=2)
-    (out / f"toy_train_{last + 1:06d}.bin").unlink()
-    state = json.loads(whole["toy.state.json"])
+def test_shards_beyond_those_of_the_state_are_refused(tokenizer, prepared):
+    arguments, out = prepared
+    beyond = out / f"toy_train_{len(shards(out)):06d}.bin"
+    beyond.write_bytes(b"of another call")
+    assert f"{beyond.name} is not one of the" in run(tokenizer, out, *arguments, expect=2)
+    beyond.unlink()
+    state = json.loads((out / "toy.state.json").read_text())
     del state["shard_tokens"][2:]
     (out / "toy.state.json").write_text(json.dumps(state | {"complete": False}))
     assert "toy_train_000003.bin is not one of the" in run(tokenizer, out, *arguments, expect=2)
 
 
-def test_a_torn_state_is_a_clear_error(tokenizer, tmp_path, capsys):
-    source = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:20])
-    arguments = [source, "--val-tokens", 0, "--processes", 1, "--tokenizer", tokenizer[0], "--name", "toy"]
-    arguments += ["--out", tmp_path / "out", "--resume"]
-    assert main(*arguments) == 0
+def test_a_torn_state_is_a_clear_error(tmp_path):
+    arguments = [write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:20]), "--val-tokens", 0, "--resume"]
+    run(BYTES, tmp_path / "out", *arguments)
     path = tmp_path / "out" / "toy.state.json"
     good = path.read_bytes()
     torn = [good[:size] for size in range(0, len(good.strip()), 40)] + [bytes(len(good)), good[:50] + b"\xff"]
     for state in (*torn, b"[]", b"{}", b'{"settings": {}, "documents": "x"}', b'{"settings": {}, "more": 1}'):
         path.write_bytes(state)
-        assert main(*arguments) == 2, state
-        assert f"--resume: {path} is damaged (" in capsys.readouterr().err
+        assert f"{path} is damaged" in run(BYTES, tmp_path / "out", *arguments, expect=2), state
 
 
-def test_a_state_is_on_the_disk_before_it_has_its_name(tokenizer, tmp_path, monkeypatch):
+def test_a_state_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     """Also its name, before the next shard is begun: the order of system calls."""
     calls, fsync, replace = [], os.fsync, os.replace
 
@@ -172,23 +163,13 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(tokenizer, tmp_path, monk
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(os, "replace", note_replace)
-    source = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:5])
-    arguments = [source, "--val-tokens", 0, "--processes", 1, "--tokenizer", tokenizer[0], "--name", "toy"]
-    assert main(*arguments, "--out", tmp_path / "out") == 0
+    run(BYTES, tmp_path / "out", write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:5]), "--val-tokens", 0)
     state = [("sync", "toy.state.json.part"), ("name", "toy.state.json"), ("sync", "out")]
     shard = [("sync", "toy_train_000001.bin.part"), ("name", "toy_train_000001.bin")]
     assert calls == [*state, *shard, *state, *state]
 
 
 # --- data sets of the hub -----------------------------------------------------------------------------------------
-
-
-def stream(records):
-    """What the script uses of a stream of `datasets`."""
-    for record in records:
-        if isinstance(record, Exception):
-            raise record
-        yield record
 
 
 class Hub:
@@ -207,11 +188,18 @@ class Hub:
 
     def load_dataset(self, *_, revision, **options):
         self.loaded.append(revision)
-        return stream(self.commits[revision or list(self.commits)[-1]])
+        for text in self.commits[revision or list(self.commits)[-1]]:
+            if isinstance(text, Exception):
+                raise text
+            yield {"text": text}
 
 
-def records(documents):
-    return [{"text": text} for text in documents]
+CUT = [*DOCUMENTS[:300], OSError("the connection is lost")]
+STREAM = ["--dataset", "some/set", "--val-tokens", 1000, "--shard-tokens", 500]
+
+
+def encoded(tokenizer, texts):
+    return [tuple(tokenizer[1](text)) for text in texts]
 
 
 def documents_of(tokenizer, folder):
@@ -219,57 +207,42 @@ def documents_of(tokenizer, folder):
     return [documents_in(tokens, tokenizer[2]) for tokens in split_of(folder)]
 
 
-def stream_arguments(tokenizer, out):
-    arguments = ["--dataset", "some/set", "--val-tokens", 1000, "--shard-tokens", 500, "--processes", 1]
-    return [*arguments, "--tokenizer", tokenizer[0], "--name", "toy", "--out", out]
-
-
-def test_a_data_set_is_gone_on_with_at_the_commit_it_was_begun_at(tokenizer, tmp_path, monkeypatch, capsys):
-    cut = [*records(DOCUMENTS[:300]), OSError("the connection is lost")]
-    hub = Hub(monkeypatch, {"c0ffee": cut})
+def test_a_data_set_is_gone_on_with_at_the_commit_it_was_begun_at(tokenizer, tmp_path, monkeypatch):
+    hub = Hub(monkeypatch, {"c0ffee": CUT})
     monkeypatch.setattr(prepare_tokens, "BATCH_CHARACTERS", 1000)
-    arguments = stream_arguments(tokenizer, tmp_path)
-    assert main(*arguments) == 3
-    assert "the connection is lost" in capsys.readouterr().err
+    assert "the connection is lost" in run(tokenizer, tmp_path, *STREAM, expect=3)
     assert 2 < len(shards(tmp_path)) < 60 and json.loads((tmp_path / "toy.state.json").read_text())["documents"] > 50
-    hub.commits = {"c0ffee": records(DOCUMENTS), "decade": records(DOCUMENTS[::-1])}
+    hub.commits = {"c0ffee": DOCUMENTS, "decade": DOCUMENTS[::-1]}
     hub.reachable = False  # it is not asked again
-    assert main(*arguments, "--resume") == 0
+    assert "warning" not in run(tokenizer, tmp_path, *STREAM, "--resume")
     assert hub.loaded and set(hub.loaded) == {"c0ffee"}
     val, train = documents_of(tokenizer, tmp_path)
-    assert collections.Counter(val + train) == collections.Counter(tuple(tokenizer[1](text)) for text in DOCUMENTS)
-    assert "warning" not in capsys.readouterr().err
+    assert collections.Counter(val + train) == collections.Counter(encoded(tokenizer, DOCUMENTS))
 
 
-def test_where_the_commit_cannot_be_known_it_is_said(tokenizer, tmp_path, monkeypatch, capsys):
-    hub = Hub(monkeypatch, {"c0ffee": [*records(DOCUMENTS[:300]), OSError("lost")]})
+def test_where_the_commit_cannot_be_known_it_is_said(tokenizer, tmp_path, monkeypatch):
+    hub = Hub(monkeypatch, {"c0ffee": CUT})
     monkeypatch.setattr(prepare_tokens, "BATCH_CHARACTERS", 1000)
     hub.reachable = False
-    arguments = stream_arguments(tokenizer, tmp_path)
-    assert main(*arguments) == 3
-    error = capsys.readouterr().err
-    assert "some/set: the hub does not report its revision (no network)" in error
-    assert "--resume cannot detect" in error
-    hub.commits, hub.reachable = {"c0ffee": records(DOCUMENTS)}, True
-    assert main(*arguments, "--resume") == 0
-    assert "--resume cannot detect" in capsys.readouterr().err
+    error = run(tokenizer, tmp_path, *STREAM, expect=3)
+    assert "some/set" in error and "no network" in error and "--resume cannot detect" in error
+    hub.commits, hub.reachable = {"c0ffee": DOCUMENTS}, True
+    assert "--resume cannot detect" in run(tokenizer, tmp_path, *STREAM, "--resume")
     assert set(hub.loaded) == {None}
-    val, train = documents_of(tokenizer, tmp_path)
-    assert len(val) + len(train) == len(DOCUMENTS)
+    assert sum(map(len, documents_of(tokenizer, tmp_path))) == len(DOCUMENTS)
 
 
-def test_of_a_data_set_validation_takes_documents_of_its_first_part(tokenizer, tmp_path, monkeypatch, capsys):
+def test_of_a_data_set_validation_takes_documents_of_its_first_part(tokenizer, tmp_path, monkeypatch):
     """One in ten until there are enough, as its size is unknown."""
-    Hub(monkeypatch, {"c0ffee": records([*DOCUMENTS, " "] * 3)})
-    assert main(*stream_arguments(tokenizer, tmp_path), "--val-tokens", "1k") == 0
-    assert "3 blank" in capsys.readouterr().out
+    Hub(monkeypatch, {"c0ffee": [*DOCUMENTS, " "] * 3})
+    assert "3 blank" in run(tokenizer, tmp_path, *STREAM, "--val-tokens", "1k")
     val, train = documents_of(tokenizer, tmp_path)
-    encoded = [tuple(tokenizer[1](text)) for text in DOCUMENTS] * 3
-    assert collections.Counter(val + train) == collections.Counter(encoded)
+    every = encoded(tokenizer, DOCUMENTS) * 3
+    assert collections.Counter(val + train) == collections.Counter(every)
     assert 600 < sum(map(len, val)) < 1400
-    places = [encoded.index(document) for document in val]
+    places = [every.index(document) for document in val]
     assert places == sorted(places) and 100 < places[-1] < 300
-    Hub(monkeypatch, {"c0ffee": records(DOCUMENTS)})  # small: a tenth of it and not 10M tokens
-    assert main(*stream_arguments(tokenizer, tmp_path / "small"), "--val-tokens", "10M") == 0
-    val, train = documents_of(tokenizer, tmp_path / "small")
+    Hub(monkeypatch, {"c0ffee": DOCUMENTS})  # small: a tenth of it and not 10M tokens
+    run(tokenizer, tmp_path / "small", *STREAM, "--val-tokens", "10M")
+    val, _ = documents_of(tokenizer, tmp_path / "small")
     assert 0.05 < len(val) / len(DOCUMENTS) < 0.15

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import tokenizers
 
-from conftest import SCRIPTS
+from conftest import SCRIPTS, call, load_script
 
+prepare_tokens = load_script("prepare_tokens.py")
 PROGRAM = [sys.executable, SCRIPTS / "prepare_tokens.py"]
+BYTES = ("bytes",)  # the bytes of the text as tokens
 WORDS = "the quick brown fox jumps over the lazy dog über Ωmega 漢字 naïve\tx  2026 <|endoftext|> \n".split(" ")
 END = "<|endoftext|>"
 
@@ -47,20 +49,35 @@ def tokens_of(tokenizer, documents):
 
 def documents_in(tokens, end):
     """The tokens of each document, without the end-of-text token that begins it."""
-    begins = np.flatnonzero(np.asarray(tokens) == end)
-    assert len(begins) and begins[0] == 0
-    return [tuple(part[1:].tolist()) for part in np.split(np.asarray(tokens), begins[1:])]
+    begins = np.flatnonzero(tokens == end)
+    assert (begins[:1] == 0).all() and len(begins) >= min(1, len(tokens))
+    return [tuple(part[1:].tolist()) for part in np.split(tokens, begins)[1:]]
 
 
-def texts_of_bytes(tokens):
-    return [bytes(document).decode() for document in documents_in(tokens, 256)]
+def texts(out):
+    """The texts of validation and of training, of BYTES."""
+    return tuple([bytes(document).decode() for document in documents_in(tokens, 256)] for tokens in split_of(out))
 
 
-def run(tokenizer, out, *arguments, expect=0, stdin=None, program=PROGRAM):
-    command = [*program, "--tokenizer", tokenizer[0], "--out", out, "--name", "toy", "--processes", 1, *arguments]
-    result = subprocess.run(list(map(str, command)), input=stdin, capture_output=True, timeout=300)
-    assert result.returncode == expect, result.stderr.decode()
-    return result.stderr.decode()
+def command(tokenizer, out, *arguments):
+    return list(map(str, ["--tokenizer", tokenizer[0], "--out", out, "--name", "toy", "--processes", 1, *arguments]))
+
+
+def run(tokenizer, out, *arguments, expect=0):
+    """In this process. Returns the output."""
+    return call(prepare_tokens.main, *command(tokenizer, out, *arguments), expect=expect)
+
+
+def launch(tokenizer, out, *arguments, stdin=None, program=PROGRAM):
+    """As a program."""
+    subprocess.run([*program, *command(tokenizer, out, *arguments)], input=stdin, check=True, timeout=300)
+
+
+def write_shard(path, tokens, dtype=np.uint16):
+    magic, version = {np.uint16: (20240520, 1), np.uint32: (20240801, 7)}[dtype]
+    header = np.zeros(256, np.int32)
+    header[:3] = magic, version, len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens, dtype).tobytes())
 
 
 def read_shard(path):
@@ -82,10 +99,10 @@ def shards(folder):
 
 def split_of(folder):
     """Tokens of validation and of training."""
-    found = shards(folder)
-    val = [tokens for name, tokens in found.items() if "_val_" in name]
-    train = [tokens for name, tokens in found.items() if "_train_" in name]
-    return np.concatenate(val) if val else np.array([], np.uint16), np.concatenate(train)
+    parts, none = {"val": [], "train": []}, np.array([], np.uint16)
+    for name, tokens in shards(folder).items():
+        parts[name.split("_")[-2]].append(tokens)
+    return [np.concatenate([none, *found]) for found in parts.values()]
 
 
 def write_jsonl(path, documents):

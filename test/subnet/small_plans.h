@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "cost/layouts.h"
@@ -13,8 +14,12 @@ namespace sdp::test {
 inline ModelSpec mlp_spec(int64_t depth = 6) {
   return {.kind = MlpSpec{.width = 20, .depth = depth, .hidden_width = 36, .image_size = 4}};
 }
-inline ModelLayout mlp(int64_t depth) {
-  return layout_of(mlp_spec(depth));
+/// Its layout, whose FLOPs are counted once.
+inline const ModelLayout& mlp(int64_t depth) {
+  static std::map<int64_t, ModelLayout> known;
+  const auto [entry, is_new] = known.try_emplace(depth);
+  if (is_new) entry->second = layout_of(mlp_spec(depth));
+  return entry->second;
 }
 
 /// A plan with random owners of its branches, or of their slices.

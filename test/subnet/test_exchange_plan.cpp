@@ -1,26 +1,18 @@
+// Sets of processes, and the order in which exchanges begin and end, for buckets that are written by hand.
+
 #include <algorithm>
-#include <iterator>
 #include <optional>
-#include <set>
+#include <stdexcept>
+#include <string>
 
 #include "catch.h"
-#include "small_plans.h"
 #include "spec/error.h"
 #include "subnet/assignment_starts.h"
+#include "subnet/exchange.h"
 #include "subnet/exchange_plan.h"
 
 namespace sdp {
 namespace {
-
-using test::plan_of;
-
-ExchangeOptions small_buckets(Precision precision) {
-  ExchangeOptions options;
-  options.precision = precision;
-  options.bucket_bytes = 5000;
-  options.decay_norms_and_biases = false;
-  return options;
-}
 
 TEST_CASE("a member set behaves like a list of its numbers") {
   RandomBits random(1);
@@ -65,70 +57,75 @@ TEST_CASE("a parameter outside of branches is read after the branch that precede
   CHECK(depths_of(layout) == std::vector<int>{-1, 0, 0, 0, 1, 1});
 }
 
-TEST_CASE("a bucket's parameters, those that it contains first, and the branch that reads it first") {
-  for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
-    const SubnetPlan plan = plan_of(4, 2, 1, construction);
-    const ExchangePlan exchanges =
-        make_exchange_plan(plan, make_slot_map(4, 1, 2), small_buckets(Precision::kFp32));
-    REQUIRE(exchanges.buckets.size() > 3);
-    const BucketIndex index = index_buckets(plan.layout, exchanges);
-    const std::vector<BucketParameters>& parameters = index.parameters_of;
-    REQUIRE(parameters.size() == exchanges.buckets.size());
-    std::set<int> earlier;
-    for (size_t b = 0; b < parameters.size(); ++b) {
-      std::set<int> expected, first, depths;
-      for (const Segment& segment : exchanges.buckets[b].segments)
-        for (const Slice& slice : segment.slices)
-          expected.insert(slice.parameter);
-      std::set_difference(expected.begin(), expected.end(), earlier.begin(), earlier.end(),
-                          std::inserter(first, first.end()));
-      for (int parameter : expected)
-        depths.insert(depths_of(plan.layout)[parameter]);
-      const auto sorted = [](std::vector<int> values) {
-        std::sort(values.begin(), values.end());
-        return values;
-      };
-      CHECK(sorted(parameters[b].first_of) == std::vector<int>(first.begin(), first.end()));
-      CHECK(parameters[b].needed_before == *depths.begin());
-      for (int parameter = 0; parameter < static_cast<int>(index.buckets_of.size()); ++parameter) {
-        const std::vector<int>& buckets = index.buckets_of[parameter];
-        CHECK(std::count(buckets.begin(), buckets.end(), static_cast<int>(b)) ==
-              static_cast<int>(expected.count(parameter)));
-      }
-      earlier.insert(expected.begin(), expected.end());
-    }
-    CHECK(earlier.size() == plan.layout.parameters.size());
+/// Four buckets. Parameter 1 is in buckets 0 and 1, and bucket 3 is read at branch 0, as bucket 2 is.
+const BucketIndex kFour = {.parameters_of = {{.first_of = {0, 1}, .needed_before = -1},
+                                             {.first_of = {2}, .needed_before = -1},
+                                             {.first_of = {3}, .needed_before = 0},
+                                             {.first_of = {4}, .needed_before = 0}},
+                           .buckets_of = {{0}, {0, 1}, {1}, {2}, {3}}};
+
+/// "+r3 -r3": the reduction of bucket 3 begins, and ends; g: gradients are gathered, v: values.
+std::string text_of(const ExchangeEvents& events) {
+  std::string text;
+  for (const ExchangeEvent& event : events)
+    text += (text.empty() ? "" : " ") + std::string(event.what == ExchangeEvent::What::kBegin ? "+" : "-") +
+            "rgv"[static_cast<size_t>(event.kind)] + std::to_string(event.bucket);
+  return text;
+}
+
+TEST_CASE("a bucket is reduced once its and all deeper buckets' gradients have arrived, two at a time") {
+  ExchangeOrder order(kFour);
+  for (int step = 0; step < 2; ++step) {
+    order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
+    CHECK(text_of(order.gradient_ready(3)) == "");  // bucket 3 is deeper
+    CHECK_FALSE(order.is_ready(4));
+    CHECK(text_of(order.gradient_ready(4)) == "+r3 +r2");
+    CHECK(order.is_ready(4));
+    CHECK(text_of(order.gradient_ready(1)) == "");
+    CHECK(text_of(order.gradient_ready(1)) == "");  // a second part
+    CHECK(text_of(order.gradient_ready(2)) == "-r3 +r1");
+    CHECK(text_of(order.gradient_ready(0)) == "-r2 +r0");
+    CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
   }
 }
 
-TEST_CASE("parts are even up to 64 bytes of the sum type") {
-  const SubnetPlan plan = plan_of(4, 3, 0);
-  const ExchangePlan exchanges = make_exchange_plan(plan, make_slot_map(4, 1, 4), {});
-  for (const Bucket& bucket : exchanges.buckets) {
-    for (const Segment& segment : bucket.segments) {
-      const int64_t holders = static_cast<int64_t>(segment.holders.size());
-      for (size_t i = 0; i < segment.holders.size(); ++i) {
-        CHECK(segment.boundary(static_cast<int>(i)) % 16 == 0);
-        CHECK(std::abs(segment.shard_elements(segment.holders[i]) - segment.elements / holders) <= 16);
-      }
-    }
-  }
+TEST_CASE("only the last pass of a step has its gradients reduced") {
+  ExchangeOrder order(kFour);
+  order.begin_backward({4}, /*last=*/false);
+  CHECK(text_of(order.gradient_ready(4)) == "");
+  order.begin_backward({4}, /*last=*/true);
+  CHECK_FALSE(order.is_ready(4));
+  // The pass has no gradients for the other buckets.
+  CHECK(text_of(order.gradient_ready(4)) == "+r3 +r2 -r3 +r1 -r2 +r0");
+  CHECK_THROWS_AS(order.gradient_ready(4), std::logic_error);
+  CHECK(text_of(order.finish_reducing()) == "-r1 -r0");
 }
 
-TEST_CASE("buckets keep within their size unless a single parameter is larger") {
-  const SubnetPlan plan = plan_of(4, 2, 0);
-  const ExchangePlan exchanges =
-      make_exchange_plan(plan, make_slot_map(4, 1, 4), small_buckets(Precision::kFp32));
-  CHECK(exchanges.buckets.size() > 6);
-  for (const Bucket& bucket : exchanges.buckets) {
-    int64_t bytes = 0;
-    size_t slices = 0;
-    for (const Segment& segment : bucket.segments) {
-      bytes += segment.elements * 4;
-      slices += segment.slices.size();
-    }
-    CHECK((bytes <= 5000 || slices == 1));
+TEST_CASE("gradients that have not arrived are reduced at the end") {
+  ExchangeOrder order(kFour);
+  CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // no pass yet
+  order.begin_backward({0, 1, 2, 3, 4}, /*last=*/true);
+  CHECK(text_of(order.gradient_ready(4)) == "+r3");
+  CHECK(text_of(order.finish_reducing()) == "+r2 -r3 +r1 -r2 +r0 -r1 -r0");
+  CHECK_THROWS_AS(order.finish_reducing(), std::logic_error);  // none since then
+}
+
+TEST_CASE("averaged gradients are gathered from the first bucket on, two at a time") {
+  CHECK(text_of(ExchangeOrder(kFour).gather_gradients()) == "+g0 +g1 -g0 +g2 -g1 +g3 -g2 -g3");
+}
+
+TEST_CASE("the forward pass waits for the values that it is about to read, and others follow") {
+  ExchangeOrder order(kFour);
+  CHECK(text_of(order.reach(2)) == "");
+  for (int step = 0; step < 2; ++step) {
+    CHECK(text_of(order.begin_gathering()) == "+v0 +v1");
+    CHECK(text_of(order.reach(-1)) == "-v0 +v2 -v1 +v3");
+    CHECK(text_of(order.reach(-1)) == "");
+    CHECK(text_of(order.reach(0)) == "-v2 -v3");
+    CHECK(text_of(order.reach(1)) == "");
   }
+  CHECK(text_of(order.begin_gathering()) == "+v0 +v1");
+  CHECK(text_of(order.reach(7)) == "-v0 +v2 -v1 +v3 -v2 -v3");
 }
 
 }  // namespace

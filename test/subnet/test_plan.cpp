@@ -1,15 +1,20 @@
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "catch.h"
 #include "cost/accounting.h"
 #include "cost/layouts.h"
+#include "model/model_spec.h"
+#include "small_plans.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/nodes.h"
 #include "subnet/plan.h"
+#include "subnet/random_bits.h"
+#include "subnet/spectral.h"
+#include "temp_folder.h"
 
 namespace sdp {
 namespace {
@@ -20,16 +25,17 @@ ModelSpec resnet(int64_t width) {
   return spec;
 }
 
-SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage,
-                          Assignment assignment = Assignment::kBalanced) {
+SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage, Assignment assignment,
+                          Construction construction = Construction::kBlock) {
   SubnetworkSpec spec;
   spec.workers = workers;
   spec.coverage.text = coverage;
+  spec.construction = construction;
   spec.assignment = assignment;
   return spec;
 }
 
-/// Largest minus smallest number of these units per worker.
+/// Largest minus smallest number of the units [begin, end) per worker.
 int spread_of_units(const SubnetPlan& plan, int begin, int end) {
   std::vector<int> count(plan.workers, 0);
   for (int unit = begin; unit < end; ++unit)
@@ -45,24 +51,21 @@ int spread_of_units(const SubnetPlan& plan) {
 
 TEST_CASE("equal_units: numbers of units per worker differ by at most one; branches of a block count once") {
   const ModelLayout blocks = layout_of(resnet(16));
-  for (const auto& [n, coverage, spread] :
-       {std::tuple{8, "3/8", 0}, {8, "6/8", 0}, {5, "2/5", 1}, {4, "3/4", 0}}) {
-    const SubnetPlan plan = make_plan(blocks, subnetwork(n, coverage, Assignment::kEqualUnits), 0);
-    CHECK(spread_of_units(plan) == spread);
-  }
+  for (const auto& [n, coverage, spread] : {std::tuple{8, "3/8", 0}, {5, "2/5", 1}, {4, "3/4", 0}})
+    CHECK(spread_of_units(make_plan(blocks, subnetwork(n, coverage, Assignment::kEqualUnits), 0)) == spread);
   ModelSpec llama{.kind = LlamaSpec{.depth = 6}};
   resolve_model(llama);
+  const ModelLayout transformer = layout_of(llama, /*sequence_length=*/16);
   SubnetworkSpec spec = subnetwork(4, "1/4", Assignment::kEqualUnits);
-  CHECK(spread_of_units(make_plan(layout_of(llama, /*sequence_length=*/16), spec, 0)) == 2);
+  CHECK(spread_of_units(make_plan(transformer, spec, 0)) == 2);
   spec.unit = UnitKind::kBranch;
-  CHECK(spread_of_units(make_plan(layout_of(llama, 16), spec, 0)) == 0);
+  CHECK(spread_of_units(make_plan(transformer, spec, 0)) == 0);
 }
 
 TEST_CASE("equal_units in neuron construction: equal in each branch; matches balanced with n slices") {
-  SubnetworkSpec spec = subnetwork(8, "4/8", Assignment::kEqualUnits);
-  spec.construction = Construction::kNeuron;
+  SubnetworkSpec spec = subnetwork(8, "4/8", Assignment::kEqualUnits, Construction::kNeuron);
   spec.unit = UnitKind::kBranch;
-  const ModelLayout layout = layout_of(model_named("swin_t"));  // 3 to 24 heads
+  const ModelLayout layout = structure_of(model_named("swin_t"));  // 3 to 24 heads
   const SubnetPlan plan = make_plan(layout, spec, 0);
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
     const int begin = plan.first_unit_of(b);
@@ -87,8 +90,7 @@ TEST_CASE("in neuron construction every worker computes the layers that are not 
   }
   for (const Construction construction : {Construction::kBlock, Construction::kNeuron})
     for (const Masking masking : {Masking::kForward, Masking::kBackward}) {
-      SubnetworkSpec spec = subnetwork(4, "1/4", Assignment::kWindow);
-      spec.construction = construction;
+      SubnetworkSpec spec = subnetwork(4, "1/4", Assignment::kWindow, construction);
       spec.masking = masking;
       spec.slices_per_branch = 2;  // so that some workers have none
       const SubnetPlan plan = make_plan(layout, spec, 0);
@@ -113,27 +115,21 @@ TEST_CASE("in neuron construction every worker computes the layers that are not 
 }
 
 TEST_CASE("a plan's hash distinguishes plans and depends on nothing else") {
-  const ModelLayout layout = layout_of(resnet(16));
-  const SubnetPlan plan = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 1);
-  CHECK(plan_hash(plan) == plan_hash(make_plan(layout, subnetwork(4, "0.5", Assignment::kRandom), 1)));
-  CHECK(plan_hash(plan) != plan_hash(make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 2)));
-  CHECK(plan_hash(plan) !=
-        plan_hash(make_plan(layout_of(resnet(8)), subnetwork(4, "2/4", Assignment::kRandom), 1)));
-}
-
-SubnetworkSpec half_of(int64_t workers, int64_t replicas, Construction construction, Masking masking) {
-  SubnetworkSpec spec;
-  spec.workers = workers;
-  spec.replicas = replicas;
-  spec.coverage.text = "1/2";
-  spec.construction = construction;
-  spec.masking = masking;
-  return spec;
+  const auto hash = [](int64_t width, const char* coverage, uint64_t seed) {
+    const SubnetworkSpec spec = subnetwork(4, coverage, Assignment::kRandom);
+    return plan_hash(make_plan(structure_of(resnet(width)), spec, seed));
+  };
+  CHECK(hash(16, "2/4", 1) == hash(16, "0.5", 1));
+  CHECK(hash(16, "2/4", 1) != hash(16, "2/4", 2));
+  CHECK(hash(16, "2/4", 1) != hash(8, "2/4", 1));
 }
 
 TEST_CASE("a plan of 1,024 workers") {
-  const SubnetPlan plan = make_plan(layout_of(model_named("llama_134m"), /*sequence_length=*/1024),
-                                    half_of(1024, 1, Construction::kNeuron, Masking::kBackward), 0);
+  ModelSpec model = model_named("llama_134m");
+  model.kind.as<LlamaSpec>().depth = 1;
+  SubnetworkSpec spec = subnetwork(1024, "1/2", Assignment::kBalanced, Construction::kNeuron);
+  spec.masking = Masking::kBackward;
+  const SubnetPlan plan = make_plan(structure_of(model), spec, 0);
   const ExchangePlan exchanges = make_exchange_plan(plan, make_slot_map(1024, 1, 1024), {});
   int64_t sent = 0;
   int64_t owned = 0;
@@ -157,53 +153,105 @@ TEST_CASE("a plan of 1,024 workers") {
 }
 
 TEST_CASE("more units, workers and replicas than the limits are refused") {
-  const ModelLayout layout = layout_of(model_named("llama_1b"), /*sequence_length=*/1024);
-  CHECK_NOTHROW(
-      make_plan(layout_of(resnet(16)), half_of(8, 2048, Construction::kBlock, Masking::kForward), 0));
+  const auto plan_with = [](const ModelLayout& layout, int64_t workers, int64_t replicas,
+                            Construction construction) {
+    SubnetworkSpec spec = subnetwork(workers, "1/2", Assignment::kWindow, construction);
+    spec.replicas = replicas;
+    return make_plan(layout, spec, 0);
+  };
+  CHECK_NOTHROW(plan_with(structure_of(resnet(16)), 8, 2048, Construction::kBlock));
+  const ModelLayout layout = structure_of(model_named("llama_1b"));
   for (const auto& [workers, replicas] : {std::pair{1024, 2}, {256, 64}, {512, 16}})
-    CHECK_THROWS_AS(
-        make_plan(layout, half_of(workers, replicas, Construction::kNeuron, Masking::kForward), 0),
-        UsageError);
-}
-
-class PlanFile {
- public:
-  explicit PlanFile(const std::string& text) { std::ofstream(path_) << text; }
-  ~PlanFile() { std::remove(path_.c_str()); }
-  SubnetworkSpec spec(int64_t workers, const std::string& coverage) const {
-    SubnetworkSpec spec = subnetwork(workers, coverage, Assignment::kFile);
-    spec.assignment_file = path_;
-    return spec;
-  }
-  std::string error(int64_t workers, const std::string& coverage) const {
-    try {
-      make_plan(layout_of(resnet(16)), spec(workers, coverage), 0);
-    } catch (const UsageError& e) {
-      return e.what();
-    }
-    return "";
-  }
-
- private:
-  std::string path_ = "test_plan_assignment.json";
-};
-
-TEST_CASE("an assignment file restores its owners") {
-  const ModelLayout layout = layout_of(resnet(16));
-  const SubnetPlan published = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 11);
-  const PlanFile file(json_of(identity_of(published)).dump());
-  CHECK(plan_hash(make_plan(layout, file.spec(4, "2/4"), 0)) == plan_hash(published));
-  CHECK_THAT(file.error(4, "3/4"), Catch::Matchers::Contains("expected 3 different workers"));
-  CHECK_THAT(file.error(2, "1"), Catch::Matchers::Contains(" 0..1"));
+    CHECK_THROWS_AS(plan_with(layout, workers, replicas, Construction::kNeuron), UsageError);
 }
 
 TEST_CASE("an unsuitable assignment file is refused, naming the fault") {
-  for (const auto& [text, fault] :
-       {std::pair{"not json", "is not a plan.json"},
-        {R"({"units": []})", "layer1.0[0:16]"},
-        {R"({"units": [{"branch": "layer1.0"}]})", "units[0] lacks `begin`"},
-        {R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})", "[1, 1]"}})
-    CHECK_THAT(PlanFile(text).error(4, "2/4"), Catch::Matchers::Contains(fault));
+  const ModelLayout layout = structure_of(resnet(16));
+  const SubnetPlan random = make_plan(layout, subnetwork(4, "2/4", Assignment::kRandom), 11);
+  const std::string published = json_of(identity_of(random)).dump();
+  const TempFolder folder;
+  struct Case {
+    int64_t workers;
+    const char* coverage;
+    std::string text, fault;
+  };
+  for (const auto& [workers, coverage, text, fault] :
+       {Case{4, "3/4", published, "expected 3 different workers"}, Case{2, "1", published, " 0..1"},
+        Case{4, "2/4", "not json", "is not a plan.json"},
+        Case{4, "2/4", R"({"units": []})", "layer1.0[0:16]"},
+        Case{4, "2/4", R"({"units": [{"branch": "layer1.0"}]})", "units[0] lacks `begin`"},
+        Case{4, "2/4", R"({"units": [{"branch": "layer1.0", "begin": 0, "end": 16, "owners": [1, 1]}]})",
+             "[1, 1]"}}) {
+    SubnetworkSpec spec = subnetwork(workers, coverage, Assignment::kFile);
+    spec.assignment_file = folder.write("plan.json", text);
+    CHECK_THAT(message_of<UsageError>([&] { make_plan(layout, spec, 0); }), Catch::Matchers::Contains(fault));
+  }
+}
+
+using Catch::Matchers::Contains;
+
+/// One unit for each owner set.
+SubnetPlan plan_with(int workers, const Owners& owners) {
+  SubnetPlan plan =
+      test::plan_of(workers, static_cast<int64_t>(owners.front().size()), /*seed=*/0, Construction::kBlock,
+                    Masking::kForward, static_cast<int64_t>(owners.size()));
+  for (size_t u = 0; u < owners.size(); ++u)
+    plan.units.at(u).owners = owners[u];
+  return plan;
+}
+
+std::vector<std::string> warnings_of(int workers, const Owners& owners) {
+  return plan_warnings(plan_with(workers, owners));
+}
+
+TEST_CASE("workers that own no unit, and groups without a unit in common, are named") {
+  struct Case {
+    int workers;
+    Owners owners;
+    std::vector<std::string> named;
+  };
+  const std::vector<Case> cases = {{4, {{0, 1}, {1, 2}, {2, 3}}, {}},
+                                   {3, {{0, 1, 2}}, {}},
+                                   {1, {{0}, {0}}, {}},
+                                   {8, {{0, 1, 2}, {1, 2, 3}, {4, 6, 7}, {5, 6, 7}}, {"(0-3 | 4-7)"}},
+                                   {6, {{1, 3}, {0, 5}, {2, 4}}, {"(0,5 | 1,3 | 2,4)"}},
+                                   {4, {{0, 1}, {1, 3}}, {"worker 2 "}},
+                                   {9, {{1, 2}, {4, 5}}, {"0,3,6-8", "(1-2 | 4-5)"}},
+                                   {2, {{0}, {1}}, {"1/2"}}};  // one owner for every unit
+  for (const auto& [workers, owners, named] : cases) {
+    const std::vector<std::string> warnings = warnings_of(workers, owners);
+    REQUIRE(warnings.size() == named.size());
+    for (size_t i = 0; i < named.size(); ++i)
+      CHECK_THAT(warnings[i], Contains(named[i]));
+  }
+  Owners many;
+  for (int worker = 0; worker < 200; worker += 4)
+    many.push_back({worker, worker + 2});
+  for (const std::string& warning : warnings_of(200, many))
+    CHECK(warning.size() < 300);
+}
+
+TEST_CASE("plan warnings: workers are unconnected if the normalized second eigenvalue is 1") {
+  RandomBits random(17);
+  int unconnected = 0;
+  for (int trial = 0; trial < 300; ++trial) {
+    const int n = 2 + random.below(7);
+    const int p = 1 + random.below(n);
+    Owners owners(1 + random.below(8));
+    std::vector<bool> owns(n, false);
+    for (std::vector<int>& set : owners) {
+      set = random_owners(n, p, random);
+      for (int worker : set)
+        owns[worker] = true;
+    }
+    const bool is_idle = std::count(owns.begin(), owns.end(), false) > 0;
+    const Spectrum spectrum = spectrum_of(owners, std::vector<double>(owners.size(), 1), n);
+    const bool is_unconnected = spectrum.lambda2_normalized > 1 - 1e-6;
+    unconnected += is_unconnected ? 1 : 0;
+    CHECK(warnings_of(n, owners).size() == size_t{is_idle} + size_t{is_unconnected});
+  }
+  CHECK(unconnected > 30);
+  CHECK(unconnected < 270);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -46,12 +45,6 @@ double spread_of(const std::vector<double>& values) {
                          [&](double sum, double value) { return sum + (value - mean) * (value - mean); });
 }
 
-/// Variance of the mean of p values drawn from n without replacement (Cochran 1977, theorem 2.2).
-double variance_of_estimate(const std::vector<double>& values, int owners) {
-  const auto n = static_cast<double>(values.size());
-  return (1 - owners / n) / owners * spread_of(values) / (n - 1);
-}
-
 std::vector<double> draw_normal(std::mt19937& random, int count) {
   std::normal_distribution<double> normal;
   std::vector<double> values(count);
@@ -60,77 +53,50 @@ std::vector<double> draw_normal(std::mt19937& random, int count) {
   return values;
 }
 
-using DrawOwners = std::function<Owners(uint64_t seed)>;
-
-struct Bias {
-  double largest_z = 0;              ///< of the mean over draws, in standard errors
-  double squared_over_expected = 0;  ///< mean of (ghat - gbar)^2 over its expectation
-};
-
-/// Statistics over many draws of all groups' owners.
-Bias bias_of(const std::vector<std::vector<double>>& gradients, int owners, const DrawOwners& draw) {
-  constexpr int kDraws = 4000;
-  std::vector<double> sums(gradients.size());
-  std::vector<double> squares(gradients.size());
-  for (int d = 0; d < kDraws; ++d) {
-    const Owners sets = draw(d);
-    for (size_t u = 0; u < gradients.size(); ++u) {
-      const double error = mean_over(sets[u], gradients[u]) - mean_of(gradients[u]);
-      sums[u] += error / kDraws;
-      squares[u] += error * error / kDraws;
-    }
-  }
-  Bias bias;
-  for (size_t u = 0; u < gradients.size(); ++u) {
-    const double variance = variance_of_estimate(gradients[u], owners);
-    bias.largest_z = std::max(bias.largest_z, std::abs(sums[u]) / std::sqrt(variance / kDraws));
-    bias.squared_over_expected += squares[u] / variance / static_cast<double>(gradients.size());
-  }
-  return bias;
-}
-
 TEST_CASE("the estimate is unbiased under random masks") {
   constexpr int kWorkers = 8;
   constexpr int kGroups = 12;
+  constexpr int kDraws = 4000;
   std::mt19937 random(1);
-  std::vector<std::vector<double>> gradients(kGroups);
+  const int owners = GENERATE(1, 2, 4, 7);
+  std::vector<std::vector<double>> gradients(kGroups), errors(kGroups);
   for (std::vector<double>& gradient : gradients)
     gradient = draw_normal(random, kWorkers);
-  const int owners = GENERATE(1, 2, 4, 7);
-  const auto drawn = [&](uint64_t seed) {
-    return assign_random(equal_groups_problem(kWorkers, owners, kGroups, seed));
-  };
-  const Bias bias = bias_of(gradients, owners, drawn);
-  CHECK(bias.largest_z < 4.5);
-  CHECK(std::abs(bias.squared_over_expected - 1) < 0.05);
-
-  // A worker that always is one of the owners, and owners that stay the same, cause bias.
-  const Bias favoured = bias_of(gradients, owners, [&](uint64_t seed) {
-    Owners sets = drawn(seed);
-    for (std::vector<int>& set : sets)
-      if (std::find(set.begin(), set.end(), 0) == set.end()) set.front() = 0;
-    return sets;
-  });
-  CHECK(favoured.largest_z > 10);
-  const Bias constant = bias_of(gradients, owners, [&](uint64_t) { return drawn(0); });
-  CHECK(constant.largest_z > 10);
+  for (int draw = 0; draw < kDraws; ++draw) {
+    const Owners sets = assign_random(equal_groups_problem(kWorkers, owners, kGroups, draw));
+    for (size_t u = 0; u < gradients.size(); ++u)
+      errors[u].push_back(mean_over(sets[u], gradients[u]) - mean_of(gradients[u]));
+  }
+  double squared_over_expected = 0;
+  for (size_t u = 0; u < gradients.size(); ++u) {
+    // Of the mean of p values drawn from n without replacement (Cochran 1977, theorem 2.2).
+    const double variance =
+        (1 - static_cast<double>(owners) / kWorkers) / owners * spread_of(gradients[u]) / (kWorkers - 1);
+    CHECK(std::abs(mean_of(errors[u])) < 4.5 * std::sqrt(variance / kDraws));
+    const double squared = std::inner_product(errors[u].begin(), errors[u].end(), errors[u].begin(), 0.0);
+    squared_over_expected += squared / kDraws / variance / kGroups;
+  }
+  CHECK(std::abs(squared_over_expected - 1) < 0.05);
 }
 
-/// A unit vector that K stretches by its second eigenvalue, where (1, .., 1) is the first eigenvector: power
-/// iteration in its orthogonal complement.
-std::vector<double> second_eigenvector(const std::vector<double>& k, int size, std::mt19937& random) {
-  std::vector<double> x = draw_normal(random, size);
-  for (int iteration = 0; iteration < 20000; ++iteration) {
-    const double mean = mean_of(x);
-    std::vector<double> y(size);
+/// The vector that K stretches by its second eigenvalue, where (1, .., 1) is the first eigenvector: a column
+/// of a high power of K without its first part, by repeated squaring.
+std::vector<double> second_eigenvector(std::vector<double> k, int size) {
+  const double first = mean_of(k) * size;  // eigenvalue
+  for (double& entry : k)
+    entry -= first / size;
+  for (int squaring = 0; squaring < 40; ++squaring) {
+    std::vector<double> squared(k.size());
     for (int i = 0; i < size; ++i)
       for (int j = 0; j < size; ++j)
-        y[i] += k[i * size + j] * (x[j] - mean);
-    const double norm = std::sqrt(spread_of(y));
-    for (int i = 0; i < size; ++i)
-      x[i] = (y[i] - mean_of(y)) / norm;
+        squared[i * size + j] = std::inner_product(&k[i * size], &k[i * size] + size, &k[j * size], 0.0);
+    const double largest = *std::max_element(squared.begin(), squared.end());
+    std::transform(squared.begin(), squared.end(), k.begin(), [&](double x) { return x / largest; });
   }
-  return x;
+  int longest = 0;  // row
+  for (int i = 1; i < size; ++i)
+    if (k[i * size + i] > k[longest * size + longest]) longest = i;
+  return {k.begin() + longest * size, k.begin() + (longest + 1) * size};
 }
 
 /// Mean over groups of (ghat - gbar)^2 where all groups have the same gradients, divided by sum_k (g_k -
@@ -149,15 +115,14 @@ double relative_deviation(const Owners& sets, const std::vector<double>& gradien
 // eigenvector.
 TEST_CASE("the deviation over all units is bounded by the spectral gap, and the bound is attained") {
   std::mt19937 random(2);
-  const auto [workers, owners] =
-      GENERATE(std::pair(4, 2), std::pair(8, 3), std::pair(8, 4), std::pair(12, 9));
+  const auto [workers, owners] = GENERATE(std::pair(4, 2), std::pair(8, 3), std::pair(6, 4));
   const AssignmentProblem problem = equal_groups_problem(workers, owners, 3 * workers);
   for (const Owners& sets : {assign_window(problem), assign_balanced(problem)}) {
     const std::vector<double> k = co_ownership(sets, std::vector<double>(sets.size(), 1), workers);
     const double bound = lambda2(k, workers) / workers;
     for (int draw = 0; draw < 200; ++draw)
       CHECK(relative_deviation(sets, draw_normal(random, workers)) <= bound * (1 + 1e-12));
-    const double attained = relative_deviation(sets, second_eigenvector(k, workers, random));
+    const double attained = relative_deviation(sets, second_eigenvector(k, workers));
     CHECK(std::abs(attained - bound) <= 1e-6 * bound);
     // The bound for a single unit, (1 - C) / p, also holds for the mean.
     const double coverage = static_cast<double>(owners) / workers;

@@ -1,9 +1,10 @@
-// ZeRO-3's published formula, and sizes counted by hand.
+// ZeRO-3's and Megatron-LM's published formulas, and sizes counted by hand. Tensor parallelism of all models
+// is compared with PyTorch in test/cli/test_plan.py.
 
 #include "cost/other_methods.h"
 
 #include "catch.h"
-#include "cost/layouts.h"
+#include "model/model_spec.h"
 
 namespace sdp {
 namespace {
@@ -32,7 +33,7 @@ ModelLayout llama_1b(int64_t vocabulary, bool tied = false) {
   ModelSpec spec = model_named("llama_1b");
   spec.kind.as<LlamaSpec>().vocab_size = vocabulary;
   spec.kind.as<LlamaSpec>().tied_embeddings = tied;
-  return layout_of(spec, /*sequence_length=*/64);
+  return structure_of(spec, /*sequence_length=*/1024);
 }
 
 TEST_CASE("FSDP's state is (2 + 2 + K) Psi / N bytes") {
@@ -87,11 +88,33 @@ TEST_CASE("values of two units and gradients of one are complete at a time") {
   CHECK(tied.reduce_buffer == 4 * embedding);
 
   // ResNet-18: a block's projection is gathered with the block.
-  const FsdpBytes resnet = fsdp_bytes(layout_of(model_named("resnet18")), spec, 8);
+  const FsdpBytes resnet = fsdp_bytes(structure_of(model_named("resnet18")), spec, 8);
   const int64_t last = 2 * (9 * 512 * 512 + 2 * 512);
   const int64_t before = 9 * 256 * 512 + 9 * 512 * 512 + 256 * 512 + 3 * 2 * 512;
   CHECK(resnet.gathered_weights == 4 * (before + last));
   CHECK(resnet.unit_gradients == 4 * last);
+}
+
+TEST_CASE("a pipeline's busiest stage is where the residual stream is largest") {
+  const auto sent = [](const ModelLayout& layout, Precision precision, int stages) {
+    const ModelParallelTraffic traffic = model_parallel_traffic(layout, precision, 10, stages);
+    CHECK(traffic.global_batch_size == 10);
+    CHECK(traffic.tensor.processes == stages);
+    return traffic.pipeline.bytes_sent;
+  };
+  const ModelLayout resnet = structure_of(model_named("resnet18"));
+  CHECK(sent(resnet, Precision::kFp32, 1) == 0);
+  CHECK(sent(resnet, Precision::kFp32, 2) == 10 * 4 * 128 * 16 * 16);     // between layer2.1 and layer3.0
+  CHECK(sent(resnet, Precision::kFp32, 8) == 10 * 4 * 2 * 64 * 32 * 32);  // to layer1.1 and on to layer2.0
+  const ModelLayout mlp = structure_of(model_named("mlp"));
+  CHECK(sent(mlp, Precision::kFp64, 4) == 10 * 8 * 2 * 64);
+  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).tensor.bytes_sent ==
+        10 * 8 * 4 * 2 * 64 * 3 / 2);
+  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 1).tensor.bytes_sent == 0);
+  const ModelLayout llama = llama_1b(32000);
+  CHECK(sent(llama, Precision::kBf16, 2) == 10 * 1024 * kWidth * 2);
+  CHECK(sent(llama, Precision::kBf16, 64) == 10 * 1024 * kWidth * 2 * 2);
+  CHECK(model_parallel_traffic(llama, Precision::kBf16, 10, 64).pipeline.stages == kBlocks);
 }
 
 }  // namespace
