@@ -49,6 +49,7 @@ TEST_CASE("a missing data set: the command that writes it, and the settings for 
   for (const auto& [data, command, instead] :
        {std::tuple{"cifar10", "scripts/fetch_data cifar10 no/set", "data.path=examples/data"},
         {"cifar100", "scripts/fetch_data cifar100 no/set", "name: cifar10, path: examples/data"},
+        {"svhn", "scripts/fetch_data svhn no/set", "model.num_classes=10"},
         {"fashion_mnist", "scripts/fetch_data fashion_mnist no/set", "model.image_channels=3"},
         {"svhn, svhn_extra: true", "scripts/fetch_data svhn_extra no/set", "model.num_classes=10"},
         {"imagenet", "scripts/fetch_data imagenet --from FOLDER_OF_THE_ARCHIVES no/set",
