@@ -1,7 +1,5 @@
 // Run folders without faults, and those that cannot be created.
 
-#include <fstream>
-
 #include "catch.h"
 #include "comm/thread_ranks.h"
 #include "doctor/checks.h"
@@ -25,13 +23,16 @@ Finding run_folder(const fs::path& parent) {
 
 }  // namespace
 
-TEST_CASE("a run folder is locked, seen and written to by all, and left unchanged") {
+TEST_CASE(
+    "a run folder is locked, seen and written to by all, made where it is missing, and left unchanged") {
   const TempFolder temp;
-  const Finding finding = run_folder(temp.path());
-  INFO(finding.detail);
-  CHECK(finding.status == Status::kPass);
-  CHECK(contains(finding.detail, temp.path().string()));
-  CHECK(fs::is_empty(temp.path()));
+  for (const fs::path& parent : {temp.path(), temp / "runs/deep"}) {
+    const Finding finding = run_folder(parent);
+    INFO(finding.detail);
+    CHECK(finding.status == Status::kPass);
+    CHECK(contains(finding.detail, temp.path().string()));
+    CHECK(fs::is_empty(temp.path()));
+  }
 }
 
 TEST_CASE("a run folder that cannot be created fails on all ranks with the reason") {
@@ -43,10 +44,4 @@ TEST_CASE("a run folder that cannot be created fails on all ranks with the reaso
   const fs::path file = temp.write("file", "x");
   CHECK(run_folder(file).status == Status::kFail);
   CHECK(fs::exists(file));
-}
-
-TEST_CASE("a missing run folder is tried in the folder in which a run would create it") {
-  const TempFolder temp;
-  CHECK(run_folder(temp.path() / "runs" / "deep").status == Status::kPass);
-  CHECK(fs::is_empty(temp.path()));
 }

@@ -20,17 +20,6 @@ TEST_CASE("an unchanged spec, or one with changes only to where it runs, resumes
   CHECK(check_resumable(saved, now).empty());
 }
 
-TEST_CASE("changes to the rest of the run are named") {
-  const ExperimentSpec saved;
-  ExperimentSpec now = saved;
-  now.optimizer.rule = SgdSpec{.lr = 0.5};
-  now.train.max_steps = 100;
-  const std::vector<std::string> warnings = check_resumable(saved, now);
-  REQUIRE(warnings.size() == 2);
-  CHECK(warnings[0].starts_with("optimizer.lr (was 0.1, now 0.5)"));
-  CHECK(warnings[1].starts_with("train.max_steps (was null, now 100)"));
-}
-
 TEST_CASE("changes to keys that the saved state depends on are refused, each key by name") {
   const auto check_refused = [](auto change, const char* named) {
     ExperimentSpec now;

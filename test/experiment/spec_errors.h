@@ -15,18 +15,17 @@ inline std::string spec_with(const std::string& rest) {
   return "name: test\ndata: {path: .}\n" + rest;
 }
 
-template <class Action>
-std::string usage_error(Action&& action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  return "no error";
+inline LoadedSpec load_with(const std::string& rest, const std::vector<std::string>& overrides = {}) {
+  return parse_spec(spec_with(rest), "x.yaml", overrides);
 }
 
+inline ExperimentSpec load(const std::string& rest) {
+  return load_with(rest).spec;
+}
+
+/// Empty if there is no error.
 inline std::string spec_error(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return usage_error([&] { parse_spec(text, "x.yaml", overrides); });
+  return message_of<UsageError>([&] { parse_spec(text, "x.yaml", overrides); });
 }
 
 }  // namespace sdp

@@ -11,6 +11,7 @@
 #include "temp_folder.h"
 
 using namespace sdp;
+using namespace std::string_literals;
 
 namespace {
 
@@ -37,13 +38,8 @@ class Captured {
   int saved_;
 };
 
-struct Output {
-  std::string out;
-  std::string err;
-};
-
-/// The output of a logger for one message of each level.
-Output output_of(int rank, bool console) {
+/// What a logger prints to standard output and standard error for one message of each level.
+std::pair<std::string, std::string> output_of(int rank, bool console) {
   const TempFolder folder;
   {
     const Captured out(1, folder / "out");
@@ -59,15 +55,9 @@ Output output_of(int rank, bool console) {
 }  // namespace
 
 TEST_CASE("the console shows messages of rank 0, and warnings and errors of all ranks", "[log]") {
-  const Output first = output_of(0, true);
-  CHECK(first.out == "step {1} of 2\n");
-  CHECK(first.err == "warning: slow\nerror: broken\n");
-  const Output third = output_of(3, true);
-  CHECK(third.out.empty());
-  CHECK(third.err == "rank 3: warning: slow\nrank 3: error: broken\n");
-  const Output silent = output_of(0, false);
-  CHECK(silent.out.empty());
-  CHECK(silent.err.empty());
+  CHECK(output_of(0, true) == std::pair("step {1} of 2\n"s, "warning: slow\nerror: broken\n"s));
+  CHECK(output_of(3, true) == std::pair(""s, "rank 3: warning: slow\nrank 3: error: broken\n"s));
+  CHECK(output_of(0, false) == std::pair(""s, ""s));
 }
 
 TEST_CASE("the log file has time, rank and level, and is appended to", "[log]") {

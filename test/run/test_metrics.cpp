@@ -14,14 +14,6 @@ using nlohmann::json;
 
 namespace {
 
-std::vector<std::string> lines_of(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);)
-    lines.push_back(line);
-  return lines;
-}
-
 struct Forgetful {
   double listed = 0;
   int64_t forgotten = 0;
@@ -35,23 +27,19 @@ static_assert(!lists_every_member<Forgetful>());
 
 }  // namespace
 
-TEST_CASE("records are lines of JSON: values of processes are lists by rank, unset ones are left out",
-          "[metrics]") {
-  const TrainRecord train = {.step = 3,
-                             .loss = 2,
-                             .exchange = {{{.reduce_bytes = 1, .reduce_wait_ms = 0, .gather_wait_ms = 1},
-                                           {.reduce_bytes = 2, .reduce_wait_ms = 0.25}}},
-                             .times = {{{.forward_ms = 4}, {.forward_ms = 5}}},
-                             .memory = {{{{.weights = 20}}, {{.weights = 21}}}}};
-  const json line = json::parse(to_json_line(train));
-  CHECK(line["kind"] == "train");
-  CHECK(line["exchange"]["reduce_bytes"] == json{1, 2});
-  CHECK(line["exchange_wait_ms"] == 0.625);  // the mean over ranks
-  CHECK(line["times"]["forward_ms"] == json{4, 5});
-  CHECK(line["memory"]["weights_bytes"] == json{20, 21});
-  CHECK_FALSE(line.contains("accuracy"));
+TEST_CASE(
+    "values of processes are lists by rank with their mean, perplexities follow, unset values are left out",
+    "[metrics]") {
+  const json train = json::parse(
+      to_json_line(TrainRecord{.exchange = {{{.reduce_bytes = 1, .reduce_wait_ms = 0, .gather_wait_ms = 1},
+                                             {.reduce_bytes = 2, .reduce_wait_ms = 0.25}}},
+                               .memory = {{{{.weights = 20}}, {{.weights = 21}}}}}));
+  CHECK(train["kind"] == "train");
+  CHECK(train["exchange"]["reduce_bytes"] == json{1, 2});
+  CHECK(train["exchange_wait_ms"] == 0.625);
+  CHECK(train["memory"]["weights_bytes"] == json{20, 21});
 
-  EvalRecord eval = {.step = 3, .loss = 0, .tokens = 80};
+  EvalRecord eval = {.loss = 0, .tokens = 80};
   eval.loss_uncorrected = -std::numeric_limits<double>::infinity();
   const json evaluation = json::parse(to_json_line(eval));
   CHECK(evaluation["perplexity"] == 1);  // exp(0) and exp(-inf)
@@ -60,7 +48,6 @@ TEST_CASE("records are lines of JSON: values of processes are lists by rank, uns
   CHECK_FALSE(evaluation.contains("branch_scale_trial"));
   CHECK_FALSE(json::parse(to_json_line(EvalRecord{.loss = 0})).contains("perplexity"));
   CHECK_FALSE(json::parse(to_json_line(StartRecord{.step = 3})).contains("checkpoint"));
-  CHECK(json::parse(to_json_line(TraceRecord{.samples = {7, 49999}}))["samples"] == json{7, 49999});
 }
 
 TEST_CASE("a line reads back as the record from which it was written", "[metrics]") {
@@ -73,8 +60,7 @@ TEST_CASE("a line reads back as the record from which it was written", "[metrics
     CHECK(to_json_line(std::get<Record>(*read)) == line);
     return std::get<Record>(*read);
   };
-  TrainRecord train = {
-      .step = 3, .loss = std::nan(""), .processes = {.skipped_samples = 2}, .slowest_rank = 1};
+  TrainRecord train = {.step = 3, .loss = std::nan("")};
   train.memory.ranks = {{{.weights = 1}}, {{.weights = 2, .buckets = 3}}};
   train.exchange.ranks = {{.reduce_ms = 0.5}, {.busy_ms = 0.25}};
   const TrainRecord read = read_back(train);
@@ -124,72 +110,46 @@ TEST_CASE("numbers keep every bit; values that JSON lacks are null", "[metrics]"
     CHECK(json::parse(to_json_line(TrainRecord{.loss = loss}))["loss"].is_null());
 }
 
-TEST_CASE("each line is in the file as soon as it is appended", "[metrics]") {
-  const TempFolder folder;
-  const auto path = folder / "metrics.jsonl";
-  put(path, "{\"step\":0}\n");
-  JsonLines metrics(path);
-  metrics.append(TrainRecord{.step = 1});
-  CHECK(lines_of(path).size() == 2);
-  metrics.append(EvalRecord{.step = 2});
-  REQUIRE(lines_of(path).size() == 3);
-  CHECK(json::parse(lines_of(path)[1])["kind"] == "train");
-  CHECK(json::parse(lines_of(path)[2])["kind"] == "eval");
-  CHECK(
-      contains(message_of<DataError>([] { JsonLines("/dev/full").append(EvalRecord{}); }), "No space left"));
-}
-
-TEST_CASE("the last evaluation at a step is found among other lines", "[metrics]") {
+TEST_CASE("each line is in the file as soon as it is appended; the last evaluation at a step is found",
+          "[metrics]") {
   const TempFolder folder;
   const auto path = folder / "metrics.jsonl";
   CHECK_FALSE(find_evaluation(path, 2));
+  const TrainRecord train = {.step = 2};
+  const EvalRecord earlier = {.step = 1, .branch_scale = 0.25};
   JsonLines metrics(path);
-  metrics.append(TrainRecord{.step = 2});
-  metrics.append(EvalRecord{.step = 1, .branch_scale = 0.25});
+  metrics.append(train);
+  metrics.append(earlier);
+  CHECK(get(path) == to_json_line(train) + "\n" + to_json_line(earlier) + "\n");
   CHECK_FALSE(find_evaluation(path, 2));
   metrics.append(EvalRecord{.step = 2});
   metrics.append(EvalRecord{.step = 2, .loss_uncorrected = 2, .branch_scale = 0.5});
   REQUIRE(find_evaluation(path, 2));
   CHECK(find_evaluation(path, 2)->branch_scale == 0.5);
+  CHECK(
+      contains(message_of<DataError>([] { JsonLines("/dev/full").append(EvalRecord{}); }), "No space left"));
 }
 
 TEST_CASE("cut_back keeps the lines up to a step and drops an incomplete one", "[metrics]") {
   const TempFolder folder;
   const auto path = folder / "trace.jsonl";
+  CHECK(cut_back(path, 2) == 0);
+  CHECK_FALSE(std::filesystem::exists(path));
   const std::string kept = "{\"step\":1,\"x\":0.10}\n{\"kind\":\"eval\",\"step\":2}\n";
-  SECTION("later lines, in any order") {
-    put(path, "{\"step\":3}\n" + kept + "{\"step\":4}\n");
+  // Later lines in any order, incomplete ones even of an early enough step, and nothing to cut.
+  for (const std::string& text :
+       {"{\"step\":3}\n" + kept + "{\"step\":4}\n", kept + "{\"step\":2}", kept + "{\"st", kept}) {
+    put(path, text);
     CHECK(cut_back(path, 2) == 2);
     CHECK(get(path) == kept);
   }
-  SECTION("an incomplete line, even of an early enough step") {
-    put(path, kept + "{\"step\":2}");
-    cut_back(path, 5);
-    CHECK(get(path) == kept);
-    put(path, kept + "{\"st");
-    cut_back(path, 5);
-    CHECK(get(path) == kept);
-  }
-  SECTION("nothing to cut") {
-    put(path, kept);
-    cut_back(path, 2);
-    CHECK(get(path) == kept);
-  }
-  SECTION("everything") {
-    put(path, kept);
-    CHECK(cut_back(path, -1) == 0);
-    CHECK(get(path).empty());
-  }
-  SECTION("no file") {
-    CHECK(cut_back(path, 2) == 0);
-    CHECK_FALSE(std::filesystem::exists(path));
-  }
-  SECTION("a broken line in the middle is reported, and nothing is lost") {
-    for (const char* broken : {"{\"st\n", "{}\n", "7\n", "\n"}) {
-      const std::string text = kept + broken + kept;
-      put(path, text);
-      CHECK(contains(message_of<DataError>([&] { cut_back(path, 2); }), path.string() + ", line 3"));
-      CHECK(get(path) == text);
-    }
+  CHECK(cut_back(path, -1) == 0);
+  CHECK(get(path).empty());
+  // A broken line in the middle is reported, and nothing is lost.
+  for (const char* broken : {"{\"st\n", "{}\n", "7\n", "\n"}) {
+    const std::string text = kept + broken + kept;
+    put(path, text);
+    CHECK(contains(message_of<DataError>([&] { cut_back(path, 2); }), path.string() + ", line 3"));
+    CHECK(get(path) == text);
   }
 }

@@ -1,10 +1,10 @@
 #include <fcntl.h>
+#include <pty.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "catch.h"
-#include "pseudo_terminal.h"
 #include "run/progress.h"
 #include "temp_folder.h"
 
@@ -12,22 +12,54 @@ using namespace sdp;
 
 namespace {
 
-ProgressState half_way() {
-  return {.step = 500,
-          .total_steps = 1000,
-          .epoch = 1.25,
-          .total_epochs = 10,
-          .loss = 2.30258,
-          .samples_per_s = 1050,
-          .seconds_left = 184,
-          .process_memory_bytes = (int64_t{5} << 30) / 4,
-          .tensor_memory_bytes = int64_t{20} << 20};
+using Clock = Progress::Clock;
+constexpr const char* kErase = "\r\x1b[K";
+
+Clock::time_point at_ms(int64_t ms) {
+  return Clock::time_point(std::chrono::milliseconds(ms));
 }
+
+/// A pseudo-terminal of 60 columns: output written to `terminal` is read from `screen`.
+struct PseudoTerminal {
+  PseudoTerminal() {
+    const winsize size = {.ws_row = 24, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+    REQUIRE(openpty(&screen_, &terminal, nullptr, nullptr, &size) == 0);
+    REQUIRE(fcntl(screen_, F_SETFL, O_NONBLOCK) == 0);
+  }
+  ~PseudoTerminal() {
+    close(terminal);
+    close(screen_);
+  }
+  PseudoTerminal(const PseudoTerminal&) = delete;
+  PseudoTerminal& operator=(const PseudoTerminal&) = delete;
+
+  /// The output since the last call.
+  std::string screen() const {
+    std::string text;
+    char buffer[4096];
+    for (ssize_t size; (size = read(screen_, buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<size_t>(size));
+    return text;
+  }
+
+  int terminal = -1;
+
+ private:
+  int screen_ = -1;
+};
 
 }  // namespace
 
 TEST_CASE("the progress line fits the available width", "[progress]") {
-  const ProgressState state = half_way();
+  const ProgressState state = {.step = 500,
+                               .total_steps = 1000,
+                               .epoch = 1.25,
+                               .total_epochs = 10,
+                               .loss = 2.30258,
+                               .samples_per_s = 1050,
+                               .seconds_left = 184,
+                               .process_memory_bytes = (int64_t{5} << 30) / 4,
+                               .tensor_memory_bytes = int64_t{20} << 20};
   const std::string full =
       " 50% epoch 1.25/10 loss 2.3026 1.05 k samples/s ETA 3m 04s process memory 1.25 GiB tensor memory 20.0 "
       "MiB";
@@ -43,28 +75,25 @@ TEST_CASE("the progress line fits the available width", "[progress]") {
 }
 
 TEST_CASE("on a terminal one line is redrawn, at most ten times per second", "[progress]") {
-  const PseudoTerminal pty(60);
-  const Progress::Clock::time_point start;
-  const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
+  const PseudoTerminal pty;
   const auto state = [](int64_t step) { return ProgressState{.step = step, .total_steps = 10, .epoch = 1}; };
-  ProgressLine line(pty.terminal());
+  ProgressLine line(pty.terminal);
   Progress progress(line, 1);
 
-  progress.update(state(1), at(0));
+  progress.update(state(1), at_ms(0));
   CHECK(pty.screen() == kErase + format_progress(state(1), 59));
-  progress.update(state(2), at(50));
-  progress.update(state(3), at(99));
+  progress.update(state(2), at_ms(50));
+  progress.update(state(3), at_ms(99));
   CHECK(pty.screen().empty());
-  progress.update(state(4), at(300));
+  progress.update(state(4), at_ms(300));
   const std::string drawn = pty.screen();
   CHECK(contains(drawn, " 40% epoch 1.00 ETA 0.6 s"));  // 3 steps in 0.3 s, 6 to go
   CHECK(drawn.size() <= std::string(kErase).size() + 59);
 
   line.clear();
-  CHECK(pty.screen() == kErase);
   line.clear();
-  CHECK(pty.screen().empty());
-  progress.update(state(5), at(310));
+  CHECK(pty.screen() == kErase);
+  progress.update(state(5), at_ms(310));
   progress.finish();
   const std::string last = pty.screen();
   CHECK(contains(last, " 50%"));
@@ -83,47 +112,39 @@ TEST_CASE("the progress line of other work fits the available width", "[progress
 }
 
 TEST_CASE("long work is drawn on a terminal, and then removed", "[progress]") {
-  const PseudoTerminal pty(60);
-  const ProgressTask::Clock::time_point start;
-  const auto at = [&](int64_t ms) { return start + std::chrono::milliseconds(ms); };
+  const PseudoTerminal pty;
   const auto drawn = [](int64_t done, double elapsed_s) {
     return kErase + format_task({.name = "saving", .done = done, .total = 10, .elapsed_s = elapsed_s}, 59);
   };
-  ProgressLine line(pty.terminal());
+  ProgressLine line(pty.terminal);
   {
-    ProgressTask task(line, "saving", "", start);
-    task.update(1, 10, at(0));
-    task.update(2, 10, at(1999));
+    ProgressTask task(line, "saving", "", at_ms(0));
+    task.update(1, 10, at_ms(0));
+    task.update(2, 10, at_ms(1999));
     CHECK(pty.screen().empty());
-    task.update(3, 10, at(2000));
+    task.update(3, 10, at_ms(2000));
     CHECK(pty.screen() == drawn(3, 2));
-    task.update(4, 10, at(2099));
+    task.update(4, 10, at_ms(2099));
     CHECK(pty.screen().empty());
-    task.update(5, 10, at(2100));
+    task.update(5, 10, at_ms(2100));
     CHECK(pty.screen() == drawn(5, 2.1));
   }
   CHECK(pty.screen() == kErase);
-  {
-    ProgressTask task(line, "saving", "", start);
-    task.update(10, 10, at(1000));
-  }
-  CHECK(pty.screen().empty());
 }
 
 TEST_CASE("work that ends soon leaves the training line in place", "[progress]") {
-  const PseudoTerminal pty(60);
-  const ProgressTask::Clock::time_point start;
-  ProgressLine line(pty.terminal());
+  const PseudoTerminal pty;
+  ProgressLine line(pty.terminal);
   Progress progress(line, 1);
-  progress.update({.step = 1, .total_steps = 10}, start);
+  progress.update({.step = 1, .total_steps = 10}, at_ms(0));
   pty.screen();
-  { ProgressTask(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(1)); }
+  { ProgressTask(line, "saving", "", at_ms(0)).update(1, 1, at_ms(1000)); }
   CHECK(pty.screen().empty());
-  { ProgressTask(line, "saving", "", start).update(1, 1, start + std::chrono::seconds(3)); }
+  { ProgressTask(line, "saving", "", at_ms(0)).update(1, 1, at_ms(3000)); }
   const std::string shown = pty.screen();
   CHECK(contains(shown, "saving"));
   CHECK(shown.ends_with(kErase));
-  progress.update({.step = 2, .total_steps = 10}, start + std::chrono::seconds(4));
+  progress.update({.step = 2, .total_steps = 10}, at_ms(4000));
   CHECK(contains(pty.screen(), " 20%"));
 }
 
@@ -131,12 +152,11 @@ TEST_CASE("without a terminal, long work has a line every 10 s", "[progress]") {
   const TempFolder folder;
   const int file = open((folder / "out").c_str(), O_WRONLY | O_CREAT, 0600);
   REQUIRE(file >= 0);
-  const ProgressTask::Clock::time_point start;
   ProgressLine line(file);
   {
-    ProgressTask task(line, "evaluating", "batches", start);
+    ProgressTask task(line, "evaluating", "batches", at_ms(0));
     for (int64_t done = 1; done <= 12; ++done)
-      task.update(done, 12, start + std::chrono::milliseconds(2500 * done));
+      task.update(done, 12, at_ms(2500 * done));
   }
   close(file);
   CHECK(get(folder / "out") ==

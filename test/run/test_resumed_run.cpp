@@ -15,18 +15,17 @@ constexpr auto kWithCheckpoint = {Resume::kLatest, Resume::kLatestGood, Resume::
 
 /// Saves a checkpoint of one process, whose file has a few bytes. Returns the path of that file.
 std::filesystem::path save(const std::filesystem::path& run_dir, int64_t step,
-                           const std::map<std::string, std::string>& more = {}) {
+                           std::map<std::string, std::string> more = {}) {
   const CheckpointStore store(run_dir);
   const std::string name = process_file_name(0, 1);
-  put(store.begin(step) / name, "values");
-  const FileDigest digest = digest_file(store.partial_path(step) / name);
+  more[name] = "values";
   Manifest manifest;
   manifest.step = manifest.updates = step;
-  manifest.files = {{name, digest.bytes, digest.xxh3_128}};
-  for (const auto& [other, text] : more) {
-    put(store.partial_path(step) / other, text);
-    const FileDigest of_other = digest_file(store.partial_path(step) / other);
-    manifest.files.push_back({other, of_other.bytes, of_other.xxh3_128});
+  store.begin(step);
+  for (const auto& [file, text] : more) {  // the process's file is the first by name
+    put(store.partial_path(step) / file, text);
+    const FileDigest digest = digest_file(store.partial_path(step) / file);
+    manifest.files.push_back({file, digest.bytes, digest.xxh3_128});
   }
   store.commit(step, manifest, /*keep_last=*/1);
   return store.folder(step) / name;

