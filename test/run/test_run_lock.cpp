@@ -170,7 +170,9 @@ TEST_CASE("an owner on another host counts as ended once its heartbeat stops", "
   }
   SECTION("it has stopped") {
     put(RunFolder{folder.path()}.lock(), lock_text(owner, 3));
+    const auto begun = std::chrono::steady_clock::now();
     start()->check();
+    CHECK(std::chrono::steady_clock::now() - begun >= kFast.silence);
     REQUIRE(notices.size() == 2);  // waits, takes over
     CHECK(contains(notices[0], "far-away"));
   }
