@@ -20,8 +20,8 @@ class ScratchFolder : public TempFolder {
  public:
   std::string read(const std::string& name) const { return get(path() / name); }
   bool has(const std::string& name) const { return std::filesystem::exists(path() / name); }
-  /// Waits for a file; throws if it does not appear within two minutes.
-  void await(const std::string& name) const;
+  /// Waits for a file, or until it has this content; throws after two minutes.
+  void await(const std::string& name, const std::string& content = {}) const;
   /// Waits until ranks 0..size-1 are ready.
   void await_ranks(int size) const;
   /// The process id that a rank has written.
@@ -29,7 +29,7 @@ class ScratchFolder : public TempFolder {
 };
 
 /// comm_helper with the given arguments and the default signal dispositions; its output goes to
-/// FOLDER/console-NAME. Destruction kills the process.
+/// FOLDER/console-NAME. Destruction kills the process. It is forked from one that has loaded LibTorch.
 class HelperProcess {
  public:
   HelperProcess(const ScratchFolder& folder, const std::string& name,

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -84,11 +83,6 @@ inline ExperimentSpec plain_sgd(const Case& c) {
   ExperimentSpec spec = spec_of(c);
   spec.optimizer.rule = SgdSpec{.weight_decay = 0, .momentum = 0};
   return spec;
-}
-
-/// Catch's assertions may not be used in threads: a rank that finds a difference throws.
-inline void expect(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
 }
 
 /// Like run_thread_ranks, then again over a backend that exchanges as late as NCCL may. Freed memory is
