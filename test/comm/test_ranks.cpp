@@ -60,11 +60,6 @@ const Environment kSlurm = {{"SLURM_JOB_ID", "4711"},
 
 }  // namespace
 
-TEST_CASE("no launcher's variables: no ranks") {
-  CHECK_FALSE(ranks_from_environment({}));
-  CHECK_FALSE(ranks_from_environment({{"PATH", "/bin"}, {"MASTER_ADDR", "gpu01"}, {"RANK", ""}}));
-}
-
 TEST_CASE("the variables of every launcher") {
   struct Case {
     Environment environment;
@@ -117,44 +112,68 @@ TEST_CASE("the variables of every launcher") {
   CHECK(contains(error_of(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}})), "--ntasks-per-node"));
 }
 
-TEST_CASE("SLURM's shells are not ranks") {
-  // Batch script: PROCID 0 but no step. Interactive allocation: neither, or a reserved step.
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", "0"}})));
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "batch"}})));
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}})));
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_PROCID", ""}})));
-  // srun --pty bash: a job step of one task.
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})));
+TEST_CASE("no launcher's variables, and SLURM's shells: no ranks") {
+  const std::vector<Environment> none = {
+      {},
+      {{"PATH", "/bin"}, {"MASTER_ADDR", "gpu01"}, {"RANK", ""}},
+      // Batch script: PROCID 0 but no step. Interactive allocation: neither, or a reserved step.
+      with(kSlurm, {{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", "0"}}),
+      with(kSlurm, {{"SLURM_STEP_ID", "batch"}}),
+      with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}}),
+      with(kSlurm, {{"SLURM_PROCID", ""}}),
+      // srun --pty bash: a job step of one task, which should start its own processes, whatever is exported.
+      with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}),
+      with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"WORLD_SIZE", "7"}})};
+  for (const Environment& environment : none)
+    CHECK_FALSE(ranks_from_environment(environment));
 }
 
 TEST_CASE("an incomplete family names the variables that are set and those that are missing") {
-  const auto check_half = [](const Environment& family, const std::string& missing, const std::string& name) {
-    Environment half = family;
-    REQUIRE(half.erase(missing) == 1);
-    const std::string message = error_of(half);
-    CAPTURE(message);
-    CHECK(contains(message, name + " are incomplete"));
-    CHECK(contains(message, missing + " is not"));
-    for (const auto& [variable, value] : half)
-      if (variable.find("RANK") != std::string::npos && variable != "MASTER_ADDR")
-        CHECK(contains(message, variable));
-  };
-  check_half(kTorchrun, "RANK", "torchrun");
-  check_half(kTorchrun, "WORLD_SIZE", "torchrun");
-  for (const auto& [variable, value] : kOpenMpi)
-    check_half(kOpenMpi, variable, "Open MPI");
-  for (const auto& [variable, value] : kMvapich2)
-    if (variable != "MASTER_ADDR") check_half(kMvapich2, variable, "MVAPICH2");
-  check_half(kPmi, "PMI_RANK", "PMI");
-  check_half(kPmi, "PMI_SIZE", "PMI");
-  check_half(kSlurm, "SLURM_NTASKS", "SLURM");
-  check_half(kSlurm, "SLURM_LOCALID", "SLURM");
-  Environment own = kTorchrun;
-  own[kRendezvousFileVariable] = "/tmp/rendezvous";
-  check_half(own, "LOCAL_WORLD_SIZE", "sdp-train launcher");
+  const Environment own = with(kTorchrun, {{kRendezvousFileVariable, "/tmp/rendezvous"}});
+  const std::vector<std::tuple<std::string, Environment, Strings>> families = {
+      {"torchrun", kTorchrun, {"RANK", "WORLD_SIZE"}},
+      {"Open MPI",
+       kOpenMpi,
+       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE"}},
+      {"MVAPICH2", kMvapich2, {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}},
+      {"PMI", kPmi, {"PMI_RANK", "PMI_SIZE"}},
+      {"SLURM", kSlurm, {"SLURM_NTASKS", "SLURM_LOCALID"}},
+      {"sdp-train launcher", own, {"LOCAL_WORLD_SIZE"}}};
+  for (const auto& [name, family, needed] : families)
+    for (const std::string& missing : needed) {
+      const Environment half = with(family, {{missing, ""}});
+      const std::string message = error_of(half);
+      CAPTURE(message);
+      CHECK(contains(message, name + " are incomplete"));
+      CHECK(contains(message, missing + " is not"));
+      for (const auto& [variable, value] : half)
+        if (contains(variable, "RANK")) CHECK(contains(message, variable));
+    }
 }
 
-TEST_CASE("a complete family takes precedence over an incomplete one, and the source says so") {
+TEST_CASE("the first complete family takes precedence, and the source names incomplete ones") {
+  Environment all;
+  const std::vector<std::pair<std::string, Environment>> families = {{"torchrun (", kTorchrun},
+                                                                     {"MVAPICH2 (", kMvapich2},
+                                                                     {"Open MPI (", kOpenMpi},
+                                                                     {"PMI (", kPmi},
+                                                                     {"SLURM (", kSlurm}};
+  for (const auto& [name, family] : families)
+    all.insert(family.begin(), family.end());
+  const Ranks own =
+      ranks_from_environment(
+          with(all, {{"WORLD_SIZE", "4"}, {"RANK", "1"}, {kRendezvousFileVariable, "/tmp/rendezvous"}}))
+          .value();
+  CHECK(own.source == "sdp-train launcher");
+  CHECK(own.rendezvous_file == "/tmp/rendezvous");
+  CHECK(own.single_host);
+  for (const auto& [name, family] : families) {
+    CHECK(ranks_from_environment(all)->source.rfind(name, 0) == 0);
+    for (const auto& [variable, value] : family)
+      if (variable != "MASTER_ADDR" && variable != "MASTER_PORT") all.erase(variable);
+  }
+
   const Ranks slurm = ranks_from_environment(with(kSlurm, {{"WORLD_SIZE", "7"}})).value();
   check_place(slurm, 5, 7, 2, 3);
   CHECK(contains(slurm.source, "SLURM (SLURM_PROCID, SLURM_NTASKS)"));
@@ -162,9 +181,6 @@ TEST_CASE("a complete family takes precedence over an incomplete one, and the so
   const Ranks mpi = ranks_from_environment(with(kOpenMpi, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).value();
   check_place(mpi, 2, 4, 2, 4);
   CHECK(contains(mpi.source, "RANK, LOCAL_RANK of torchrun"));
-  // A job step of one task should start its own processes, whatever variables are exported.
-  CHECK_FALSE(ranks_from_environment(
-      with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"WORLD_SIZE", "7"}})));
   CHECK(contains(error_of(with(kOpenMpi, {{"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", ""}})), "torchrun"));
 }
 
@@ -193,39 +209,15 @@ TEST_CASE(
 }
 
 TEST_CASE("an address with blanks or control characters is quoted and refused") {
-  const std::vector<std::pair<std::string, std::string>> addresses = {
-      {"node-a\n", "\"node-a\\x0a\""}, {"127.0.0.1\r\n", "\"127.0.0.1\\x0d\\x0a\""},
-      {" node-a", "\"\\x20node-a\""},  {"node a", "\"node\\x20a\""},
-      {"a\tb", "\"a\\x09b\""},         {"\x7f", "\"\\x7f\""}};
-  for (const Environment& family : {kTorchrun, kOpenMpi, kSlurm})
-    for (const auto& [address, quoted] : addresses)
+  for (const auto& [address, quoted] : {std::pair("node-a\n", "\"node-a\\x0a\""),
+                                        {"127.0.0.1\r\n", "\"127.0.0.1\\x0d\\x0a\""},
+                                        {" node-a", "\"\\x20node-a\""},
+                                        {"\x7f", "\"\\x7f\""}})
+    for (const Environment& family : {kTorchrun, kOpenMpi, kSlurm})
       CHECK_THAT(error_of(with(family, {{"MASTER_ADDR", address}})),
                  Catch::Contains(quoted) && Catch::Contains("MASTER_ADDR"));
   CHECK(ranks_from_environment(with(kSlurm, {{"MASTER_ADDR", "fe80::1%eth0"}}))->master_address ==
         "fe80::1%eth0");
-}
-
-TEST_CASE("the first family takes precedence") {
-  Environment all;
-  const std::vector<std::pair<std::string, Environment>> families = {{"torchrun (", kTorchrun},
-                                                                     {"MVAPICH2 (", kMvapich2},
-                                                                     {"Open MPI (", kOpenMpi},
-                                                                     {"PMI (", kPmi},
-                                                                     {"SLURM (", kSlurm}};
-  for (const auto& [name, family] : families)
-    all.insert(family.begin(), family.end());
-  const Ranks own =
-      ranks_from_environment(
-          with(all, {{"WORLD_SIZE", "4"}, {"RANK", "1"}, {kRendezvousFileVariable, "/tmp/rendezvous"}}))
-          .value();
-  CHECK(own.source == "sdp-train launcher");
-  CHECK(own.rendezvous_file == "/tmp/rendezvous");
-  CHECK(own.single_host);
-  for (const auto& [name, family] : families) {
-    CHECK(ranks_from_environment(all)->source.rfind(name, 0) == 0);
-    for (const auto& [variable, value] : family)
-      if (variable != "MASTER_ADDR" && variable != "MASTER_PORT") all.erase(variable);
-  }
 }
 
 TEST_CASE("invalid values are refused, naming the variable") {
@@ -256,28 +248,24 @@ TEST_CASE("ports differ between jobs and are equal within a job") {
   CHECK(port(kSlurm) == port(with(kSlurm, {{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "1"}})));
 }
 
-TEST_CASE("node lists expand") {
-  const auto expand = [](const std::string& list) { return expand_node_list("SLURM_JOB_NODELIST", list); };
-  CHECK(expand("node7") == Strings{"node7"});
-  CHECK(expand("node[03-05,9]") == Strings{"node03", "node04", "node05", "node9"});
-  CHECK(expand("a,b[1-2]-ib,c") == Strings{"a", "b1-ib", "b2-ib", "c"});
-  CHECK(expand("r[0-1]n[08-10]") == Strings{"r0n08", "r0n09", "r0n10", "r1n08", "r1n09", "r1n10"});
+TEST_CASE("node lists and tasks per node expand") {
+  const std::vector<std::pair<std::string, Strings>> nodes = {
+      {"node7", {"node7"}},
+      {"node[03-05,9]", {"node03", "node04", "node05", "node9"}},
+      {"a,b[1-2]-ib,c", {"a", "b1-ib", "b2-ib", "c"}},
+      {"r[0-1]n[08-10]", {"r0n08", "r0n09", "r0n10", "r1n08", "r1n09", "r1n10"}}};
+  for (const auto& [list, expanded] : nodes)
+    CHECK(expand_node_list("NODES", list) == expanded);
   for (const char* list :
        {"node[1-", "node[2-1]", "node[a-b]", "node]1[", "n[[1]]", "a,,b", "", "n[]", "n[0-999999]"})
-    CHECK_THROWS_AS(expand(list), UsageError);
+    CHECK_THROWS_AS(expand_node_list("NODES", list), UsageError);
   CHECK(contains(error_of(with(kSlurm, {{"SLURM_STEP_NODELIST", "gpu[07-"}})),
                  "SLURM_STEP_NODELIST is \"gpu[07-\""));
-}
 
-TEST_CASE("tasks per node expand") {
-  const auto expand = [](const std::string& list) {
-    return expand_tasks_per_node("SLURM_TASKS_PER_NODE", list);
-  };
-  CHECK(expand("4") == std::vector<int>{4});
-  CHECK(expand("4(x2),3") == std::vector<int>{4, 4, 3});
-  CHECK(expand("1,2(x1),8(x3)") == std::vector<int>{1, 2, 8, 8, 8});
+  CHECK(expand_tasks_per_node("TASKS", "4(x2),3") == std::vector<int>{4, 4, 3});
+  CHECK(expand_tasks_per_node("TASKS", "1,2(x1),8(x3)") == std::vector<int>{1, 2, 8, 8, 8});
   for (const char* list : {"", "4(x)", "4(x2", "x2", "4,", "0", "4(x0)", "4(x9999999)"})
-    CHECK_THROWS_AS(expand(list), UsageError);
+    CHECK_THROWS_AS(expand_tasks_per_node("TASKS", list), UsageError);
 }
 
 }  // namespace sdp
