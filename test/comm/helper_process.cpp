@@ -15,15 +15,6 @@
 namespace sdp::test {
 namespace {
 
-bool eventually(std::chrono::milliseconds limit, const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
-
 /// "comm_helper serve", which ends with this process.
 class HelperServer {
  public:
@@ -58,6 +49,15 @@ class HelperServer {
 };
 
 }  // namespace
+
+bool eventually(std::chrono::milliseconds limit, const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
 
 void ScratchFolder::await(const std::string& name, const std::string& content) const {
   const auto is_there = [&] { return has(name) && (content.empty() || read(name) == content); };

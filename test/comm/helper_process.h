@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +16,21 @@
 #include "temp_folder.h"
 
 namespace sdp::test {
+
+/// Waits up to `limit` until the condition holds, and returns whether it does.
+bool eventually(std::chrono::milliseconds limit, const std::function<bool()>& condition);
+
+/// What `call` returns for 0, 1 ... size - 1, each in a thread.
+template <class Call>
+auto in_parallel(int size, const Call& call) {
+  std::vector<std::future<decltype(call(0))>> results;
+  for (int i = 0; i < size; ++i)
+    results.push_back(std::async(std::launch::async, call, i));
+  std::vector<decltype(call(0))> values;
+  for (auto& result : results)
+    values.push_back(result.get());
+  return values;
+}
 
 /// A folder in which the ranks of comm_helper leave files.
 class ScratchFolder : public TempFolder {

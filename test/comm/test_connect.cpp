@@ -1,9 +1,12 @@
 // Real processes that connect over TCP without our launcher.
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <future>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "catch.h"
 #include "comm/communicator.h"
@@ -153,14 +156,13 @@ TEST_CASE(
     own.local_world = local_world;
     return message_of<UsageError>([&] { connect(own, at::kCPU, {.timeout = seconds(20)}); });
   };
-  const std::vector<std::pair<int, int>> places = {{0, 2}, {1, 2}, {1, 1}};
-  std::vector<std::future<std::string>> refusals;
-  for (const auto& [rank, local_world] : places)
-    refusals.push_back(std::async(std::launch::async, refusal, rank, local_world));
-  for (size_t i = 0; i < places.size(); ++i) {
-    const int local_world = places[i].second;
-    CHECK_THAT(refusals[i].get(), Catch::Contains(std::to_string(local_world) + " of 3 processes") &&
-                                      Catch::Contains(" of " + std::to_string(local_world) + ","));
+  constexpr std::array<std::pair<int, int>, 3> kPlaces = {{{0, 2}, {1, 2}, {1, 1}}};
+  const std::vector<std::string> refusals =
+      test::in_parallel(3, [&](int i) { return std::apply(refusal, kPlaces.at(static_cast<size_t>(i))); });
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string local_world = std::to_string(kPlaces[i].second);
+    CHECK_THAT(refusals[i], Catch::Contains(local_world + " of 3 processes") &&
+                                Catch::Contains(" of " + local_world + ","));
   }
 }
 
@@ -182,16 +184,12 @@ TEST_CASE("a port that accepts and stays silent, and another job's store") {
 }
 
 TEST_CASE("two processes with the same rank are refused") {
-  const auto message_at = [port = free_port()](int rank) {
-    return error_of(rank_of(rank, 3, port), {.timeout = seconds(3)});
-  };
-  std::vector<std::future<std::string>> all;
-  for (const int rank : {0, 1, 1})
-    all.push_back(std::async(std::launch::async, message_at, rank));
-  int refused = 0;
-  for (auto& message : all)
-    refused += message.get().find("Two processes have rank 1") == 0 ? 1 : 0;
-  CHECK(refused == 1);
+  const std::vector<std::string> messages = test::in_parallel(3, [port = free_port()](int i) {
+    return error_of(rank_of(std::min(i, 1), 3, port), {.timeout = seconds(3)});
+  });
+  CHECK(std::count_if(messages.begin(), messages.end(), [](const std::string& message) {
+          return message.find("Two processes have rank 1") == 0;
+        }) == 1);
 }
 
 TEST_CASE("NCCL without a GPU is refused before waiting for any process") {

@@ -1,10 +1,10 @@
 #include "comm/shared_devices.h"
 
 #include <cstdlib>
-#include <future>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "catch.h"
+#include "helper_process.h"
 
 using Catch::Matchers::Contains;
 
@@ -47,13 +47,10 @@ TEST_CASE("ranks that share a device are named with it and with advice") {
 TEST_CASE("every rank learns the places of all ranks") {
   c10d::HashStore store;
   const std::vector<DevicePlace> places = {{"host 0", kSecond}, {"host 1", kFirst}, {"host 2", kSecond}};
-  std::vector<std::future<std::vector<DevicePlace>>> seen;
-  for (int rank = 0; rank < 3; ++rank)
-    seen.push_back(std::async(std::launch::async, [&, rank] {
-      return gather_places(store, rank, 3, places[static_cast<size_t>(rank)]);
-    }));
-  for (auto& of_rank : seen)
-    CHECK((of_rank.get() == places));
+  const auto seen = test::in_parallel(
+      3, [&](int rank) { return gather_places(store, rank, 3, places[static_cast<size_t>(rank)]); });
+  for (const std::vector<DevicePlace>& of_rank : seen)
+    CHECK((of_rank == places));
 }
 
 TEST_CASE("NCCL_HOSTID replaces the host's name") {
