@@ -35,7 +35,8 @@ def tensors():
 
 
 def same(a, b):
-    return a.dtype == b.dtype and a.shape == b.shape and a.flatten().view(torch.uint8).equal(b.flatten().view(torch.uint8))
+    bits = [tensor.flatten().view(torch.uint8) for tensor in (a, b)]
+    return a.dtype == b.dtype and a.shape == b.shape and bits[0].equal(bits[1])
 
 
 def check_both_ways(tool, folder):
