@@ -1,19 +1,29 @@
 // A program that starts itself as W ranks, for the tests of the launcher and of lost peers:
 //   comm_helper PROCESSES FOLDER LOGS MODE [ARGUMENT...]
 // LOGS: folder of the ranks' logs; "-": FOLDER. Each rank leaves FOLDER/ready-R, which holds its process id.
+//   comm_helper serve
+// starts it many times and loads LibTorch once: copies of the program are forked and not executed.
 
 #include <ATen/ATen.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "comm/communicator.h"
 #include "comm/launcher.h"
+#include "io/file.h"
+#include "process/copy.h"
 #include "spec/error.h"
 
 namespace {
@@ -36,13 +46,17 @@ void leave_ready(const Call& call, int rank) {
   std::filesystem::rename(path.string() + ".part", path);
 }
 
-/// codes CODE...: writes 30 lines to stdout and one to stderr and ends with the rank's code.
+/// codes CODE...: writes 30 lines to stdout and one to stderr and ends with the rank's code, or, if that is
+/// "-", after a minute.
 int end_with_code(const Call& call, int rank) {
   for (int i = 0; i < 30; ++i)
     std::fprintf(stdout, "rank %d says %d\n", rank, i);
   std::fflush(stdout);
   std::fprintf(stderr, "rank %d complains\n", rank);
-  return std::stoi(call.arguments.at(static_cast<size_t>(rank)));
+  const std::string& code = call.arguments.at(static_cast<size_t>(rank));
+  if (code != "-") return std::stoi(code);
+  std::this_thread::sleep_for(std::chrono::minutes(1));
+  return 0;
 }
 
 /// signals: appends every signal it gets to FOLDER/signals-R, and ends with 75 after SIGTERM.
@@ -51,11 +65,12 @@ int record_signals(const Call& call, int rank) {
     std::signal(signal, note_signal);
   leave_ready(call, rank);
   std::ofstream signals(call.folder / ("signals-" + std::to_string(rank)));
-  while (last_signal != SIGTERM) {
+  for (int signal = 0; signal != SIGTERM;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    if (last_signal == 0) continue;
-    signals << last_signal << std::endl;
-    if (last_signal != SIGTERM) last_signal = 0;
+    signal = last_signal;
+    if (signal == 0) continue;
+    last_signal = 0;
+    signals << signal << std::endl;
   }
   return static_cast<int>(sdp::ExitCode::kPreempted);
 }
@@ -76,19 +91,17 @@ int save_when_told(const Call& call, int rank) {
   return static_cast<int>(sdp::ExitCode::kPreempted);
 }
 
-/// sleep [RANK CODE]: sleeps for a minute; that rank instead ends with that code.
-int sleep_long(const Call& call, int rank) {
-  leave_ready(call, rank);
-  if (!call.arguments.empty() && std::stoi(call.arguments.at(0)) == rank)
-    return std::stoi(call.arguments.at(1));
-  std::this_thread::sleep_for(std::chrono::minutes(1));
-  return 0;
-}
-
-/// exchange [STEPS]: exchanges with all ranks, forever or for that many steps, and checks what it receives.
+/// exchange [STEPS [SECONDS]]: connects within that time, exchanges with all ranks, forever or for that many
+/// steps, and checks what it receives. Leaves FOLDER/destructed-R when its static objects are destructed.
 int exchange(const Call& call, const sdp::Ranks& ranks) {
+  struct Witness {
+    std::filesystem::path path;
+    ~Witness() { std::ofstream(path) << "destructed"; }
+  };
+  static const Witness witness{call.folder / ("destructed-" + std::to_string(ranks.rank))};
+  const int seconds = call.arguments.size() < 2 ? 300 : std::stoi(call.arguments[1]);
   const auto comm =
-      sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(300), .folder = call.folder});
+      sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(seconds), .folder = call.folder});
   const int64_t steps = call.arguments.empty() ? INT64_MAX : std::stoll(call.arguments.front());
   const std::vector<int64_t> splits(static_cast<size_t>(comm->size()), 1000);
   const at::Tensor send = at::full({1000 * comm->size()}, comm->rank(), at::kFloat);
@@ -117,35 +130,17 @@ int leave_alone(const Call& call, const sdp::Ranks& ranks) {
     call.arguments.at(2) == "patient" ? comm->patient_barrier() : comm->barrier();
 }
 
-/// connect SECONDS: connects within that time, and leaves FOLDER/destructed-R when its static objects are
-/// destructed.
-int connect_in_time(const Call& call, const sdp::Ranks& ranks) {
-  struct Witness {
-    std::filesystem::path path;
-    ~Witness() { std::ofstream(path) << "destructed"; }
-  };
-  static const Witness witness{call.folder / ("destructed-" + std::to_string(ranks.rank))};
-  const auto comm =
-      sdp::connect(ranks, at::kCPU, {.timeout = std::chrono::seconds(std::stoi(call.arguments.at(0)))});
-  return 0;
-}
-
 int run_rank(const Call& call, const sdp::Ranks& ranks) {
   if (call.mode == "codes") return end_with_code(call, ranks.rank);
   if (call.mode == "signals") return record_signals(call, ranks.rank);
   if (call.mode == "save") return save_when_told(call, ranks.rank);
-  if (call.mode == "sleep") return sleep_long(call, ranks.rank);
   if (call.mode == "exchange") return exchange(call, ranks);
-  if (call.mode == "connect") return connect_in_time(call, ranks);
   if (call.mode == "lone") return leave_alone(call, ranks);
   throw sdp::UsageError("unknown mode " + call.mode);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(const std::vector<std::string>& arguments) {
   try {
-    const std::vector<std::string> arguments(argv, argv + argc);
     const Call call = {arguments.at(2), arguments.at(4), {arguments.begin() + 5, arguments.end()}};
     const auto ranks = sdp::ranks_from_environment(sdp::current_environment());
     if (ranks) return run_rank(call, *ranks);
@@ -155,4 +150,56 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", error.what());
     return static_cast<int>(error.code());
   }
+}
+
+/// CONSOLE NAME=VALUE... -- ARGUMENT...: starts the program, with its output in that file.
+pid_t start(const std::vector<std::string>& request) {
+  const auto separator = std::find(request.begin(), request.end(), "--");
+  const std::vector<std::string> arguments(separator + 1, request.end());
+  const sdp::Descriptor console(open(request.at(0).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  sigset_t no_signals;
+  sigemptyset(&no_signals);
+  return sdp::start_copy({.arguments = arguments,
+                          .environment = std::vector<std::string>(request.begin() + 1, separator),
+                          .output = console.number(),
+                          .signal_mask = no_signals});
+}
+
+/// The status of an ended process, or -1.
+int status_of(pid_t pid) {
+  int status = -1;
+  return waitpid(pid, &status, WNOHANG) == pid ? status : -1;
+}
+
+/// Requests come from the socket on standard input, every word ended by a null byte: a program to start,
+/// which is answered by its process id, or a process id, which is answered by status_of.
+int serve() {
+  for (const int signal : {SIGINT, SIGHUP})  // under nohup or in a shell's background these are ignored
+    std::signal(signal, SIG_DFL);
+  std::string buffer(size_t{1} << 18, '\0');
+  for (ssize_t size = 0; (size = recv(STDIN_FILENO, buffer.data(), buffer.size(), 0)) > 0;) {
+    std::istringstream words(buffer.substr(0, static_cast<size_t>(size)));
+    std::vector<std::string> request;
+    for (std::string word; std::getline(words, word, '\0');)
+      request.push_back(word);
+    const int answer = request.size() == 1 ? status_of(std::stoi(request.front())) : start(request);
+    if (send(STDIN_FILENO, &answer, sizeof(answer), MSG_NOSIGNAL) < 0) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+/// How a copy of the program starts (process/copy.cpp).
+extern "C" int execve(const char*, char* const arguments[], char* const environment[]) noexcept {
+  environ = const_cast<char**>(environment);
+  std::vector<std::string> words;
+  for (char* const* word = arguments; *word != nullptr; ++word)
+    words.emplace_back(*word);
+  std::exit(run(words));
+}
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv, argv + argc);
+  return arguments.at(1) == "serve" ? serve() : run(arguments);
 }

@@ -1,12 +1,11 @@
 #include "helper_process.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <functional>
@@ -15,6 +14,41 @@
 
 namespace sdp::test {
 namespace {
+
+/// "comm_helper serve", which ends with this process.
+class HelperServer {
+ public:
+  static int ask(const std::vector<std::string>& request) {
+    static const HelperServer server;
+    std::string text;
+    for (const std::string& word : request)
+      text.append(word).push_back('\0');
+    int answer = 0;
+    if (send(server.socket_, text.data(), text.size(), MSG_NOSIGNAL) < 0 ||
+        recv(server.socket_, &answer, sizeof(answer), 0) != sizeof(answer))
+      throw std::runtime_error("comm_helper does not answer");
+    return answer;
+  }
+
+ private:
+  HelperServer() {
+    const std::string program =
+        std::filesystem::read_symlink("/proc/self/exe").replace_filename("comm_helper");
+    std::array<int, 2> ends = {};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+      throw std::runtime_error("no socket pair");
+    if (fork() == 0) {
+      dup2(ends[1], STDIN_FILENO);
+      execl(program.c_str(), program.c_str(), "serve", nullptr);
+      _exit(127);
+    }
+    close(ends[1]);
+    socket_ = ends[0];
+  }
+  int socket_ = -1;
+};
+
+}  // namespace
 
 bool eventually(std::chrono::milliseconds limit, const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
@@ -25,19 +59,9 @@ bool eventually(std::chrono::milliseconds limit, const std::function<bool()>& co
   return true;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> result;
-  for (std::string& text : strings)
-    result.push_back(text.data());
-  result.push_back(nullptr);
-  return result;
-}
-
-}  // namespace
-
-void ScratchFolder::await(const std::string& name) const {
-  if (!eventually(std::chrono::seconds(120), [&] { return has(name); }))
-    throw std::runtime_error(name + " did not come");
+void ScratchFolder::await(const std::string& name, const std::string& content) const {
+  const auto is_there = [&] { return has(name) && (content.empty() || read(name) == content); };
+  if (!eventually(std::chrono::seconds(120), is_there)) throw std::runtime_error(name + " did not come");
 }
 
 void ScratchFolder::await_ranks(int size) const {
@@ -53,41 +77,27 @@ pid_t ScratchFolder::process_of(int rank) const {
 
 HelperProcess::HelperProcess(const ScratchFolder& folder, const std::string& name,
                              const std::vector<std::string>& arguments, const Environment& additional) {
-  const std::string program = std::filesystem::read_symlink("/proc/self/exe").replace_filename("comm_helper");
-  std::vector<std::string> words = {program};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> request = {folder.path() / ("console-" + name)};
   Environment environment = current_environment();
   for (const auto& [variable, value] : additional)
     environment[variable] = value;
-  std::vector<std::string> settings;
   for (const auto& [variable, value] : environment)
-    settings.push_back(variable + "=" + value);
-  const std::vector<char*> word_pointers = pointers(words);
-  const std::vector<char*> setting_pointers = pointers(settings);
-  const int console =
-      open((folder.path() / ("console-" + name)).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  pid_ = fork();
-  if (pid_ == 0) {
-    for (const int signal :
-         {SIGINT, SIGHUP})  // under nohup or in a shell's background, all child processes ignore these
-      std::signal(signal, SIG_DFL);
-    dup2(console, STDOUT_FILENO);
-    dup2(console, STDERR_FILENO);
-    execve(program.c_str(), word_pointers.data(), setting_pointers.data());
-    _exit(127);
-  }
-  close(console);
+    request.push_back(variable + "=" + value);
+  request.insert(request.end(), {"--", "comm_helper"});
+  request.insert(request.end(), arguments.begin(), arguments.end());
+  pid_ = HelperServer::ask(request);
 }
 
 HelperProcess::~HelperProcess() {
   if (!running_) return;
   kill(pid_, SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  wait();
 }
 
 int HelperProcess::wait() {
-  int status = 0;
-  if (!eventually(std::chrono::seconds(120), [&] { return waitpid(pid_, &status, WNOHANG) == pid_; }))
+  int status = -1;
+  const std::string pid = std::to_string(pid_);
+  if (!eventually(std::chrono::seconds(120), [&] { return (status = HelperServer::ask({pid})) >= 0; }))
     throw std::runtime_error("the helper does not end");
   running_ = false;
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,13 +17,28 @@
 
 namespace sdp::test {
 
+/// Waits up to `limit` until the condition holds, and returns whether it does.
+bool eventually(std::chrono::milliseconds limit, const std::function<bool()>& condition);
+
+/// What `call` returns for 0, 1 ... size - 1, each in a thread.
+template <class Call>
+auto in_parallel(int size, const Call& call) {
+  std::vector<std::future<decltype(call(0))>> results;
+  for (int i = 0; i < size; ++i)
+    results.push_back(std::async(std::launch::async, call, i));
+  std::vector<decltype(call(0))> values;
+  for (auto& result : results)
+    values.push_back(result.get());
+  return values;
+}
+
 /// A folder in which the ranks of comm_helper leave files.
 class ScratchFolder : public TempFolder {
  public:
   std::string read(const std::string& name) const { return get(path() / name); }
   bool has(const std::string& name) const { return std::filesystem::exists(path() / name); }
-  /// Waits for a file; throws if it does not appear within two minutes.
-  void await(const std::string& name) const;
+  /// Waits for a file, or until it has this content; throws after two minutes.
+  void await(const std::string& name, const std::string& content = {}) const;
   /// Waits until ranks 0..size-1 are ready.
   void await_ranks(int size) const;
   /// The process id that a rank has written.
@@ -29,7 +46,7 @@ class ScratchFolder : public TempFolder {
 };
 
 /// comm_helper with the given arguments and the default signal dispositions; its output goes to
-/// FOLDER/console-NAME. Destruction kills the process.
+/// FOLDER/console-NAME. Destruction kills the process. It is forked from one that has loaded LibTorch.
 class HelperProcess {
  public:
   HelperProcess(const ScratchFolder& folder, const std::string& name,

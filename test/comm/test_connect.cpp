@@ -1,9 +1,12 @@
 // Real processes that connect over TCP without our launcher.
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <future>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "catch.h"
 #include "comm/communicator.h"
@@ -48,14 +51,9 @@ Ranks rank_of(int rank, int world, int port = free_port()) {
   return ranks;
 }
 
-/// The message of the error, or "connected".
-std::string connected(const Ranks& ranks, const ConnectOptions& options) {
-  try {
-    connect(ranks, at::kCPU, options);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "connected";
+/// The message of the error; empty if the rank connects.
+std::string error_of(const Ranks& ranks, const ConnectOptions& options) {
+  return message_of<std::exception>([&] { connect(ranks, at::kCPU, options); });
 }
 
 }  // namespace
@@ -66,7 +64,18 @@ TEST_CASE("processes started with torchrun's variables connect, exchange and dis
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     CHECK(ranks[rank]->wait() == 0);
     CHECK(folder.read("console-" + std::to_string(rank)).empty());
+    CHECK(folder.has("destructed-" + std::to_string(rank)));
   }
+}
+
+TEST_CASE("static objects are not destructed beside a thread that waits in c10d") {
+  const ScratchFolder folder;
+  const Listener silent;  // accepts and never answers, so that thread cannot be joined
+  const Environment late = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
+  const auto alone = start_ranks(folder, 1, {"exchange", "0", "1"}, silent.port(), late);
+  CHECK(alone.front()->wait() == static_cast<int>(ExitCode::kPeerLost));
+  CHECK_THAT(folder.read("console-0"), Catch::Contains("rank 0's store"));  // nothing printed is lost
+  CHECK_FALSE(folder.has("destructed-1"));
 }
 
 TEST_CASE("the store listens only on loopback unless there are several hosts") {
@@ -74,8 +83,7 @@ TEST_CASE("the store listens only on loopback unless there are several hosts") {
     const ScratchFolder folder;
     const int port = free_port();
     const auto ranks = start_ranks(folder, 2, {"exchange"}, port, additional);
-    folder.await("ready-0");
-    folder.await("ready-1");
+    folder.await_ranks(2);
     return listening_addresses(port);
   };
   const std::set<std::string> loopback = {"0100007F"};
@@ -100,11 +108,8 @@ TEST_CASE("processes that share the run folder meet there, and no port is open")
   if (!one_host) place.insert({{"SDP_SHARED_FOLDER", "1"}, {"GLOO_SOCKET_IFNAME", "lo"}});
   for (int start = 0; start < 2; ++start) {
     const auto ranks = start_ranks(folder, 2, {"exchange"}, port, place);
-    folder.await("ready-0");
-    folder.await("ready-1");
+    folder.await_ranks(2);
     CHECK(listening_addresses(port).empty());
-    CHECK(std::filesystem::status(folder.path() / ".rendezvous.store").permissions() ==
-          static_cast<std::filesystem::perms>(0600));
     std::filesystem::remove(folder.path() / "ready-0");
     std::filesystem::remove(folder.path() / "ready-1");
   }  // the processes are killed, and the second start renews their files
@@ -134,7 +139,7 @@ TEST_CASE("a port in use, and peers that never connect") {
   Ranks ranks = rank_of(0, 2, taken.port());
   for (const bool single_host : {true, false}) {
     ranks.single_host = single_host;
-    CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(2)}), UsageError);
+    CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(1)}), UsageError);
   }
 
   ranks.single_host = true;
@@ -151,13 +156,14 @@ TEST_CASE(
     own.local_world = local_world;
     return message_of<UsageError>([&] { connect(own, at::kCPU, {.timeout = seconds(20)}); });
   };
-  auto first = std::async(std::launch::async, refusal, 0, 2);
-  auto second = std::async(std::launch::async, refusal, 1, 2);
-  auto third = std::async(std::launch::async, refusal, 1, 1);
-  CHECK_THAT(first.get(), Catch::Contains("2 of 3 processes are on hosts with") && Catch::Contains(" of 2,"));
-  CHECK_THAT(second.get(),
-             Catch::Contains("2 of 3 processes are on hosts with") && Catch::Contains(" of 2,"));
-  CHECK_THAT(third.get(), Catch::Contains("1 of 3 processes are on hosts with") && Catch::Contains(" of 1,"));
+  constexpr std::array<std::pair<int, int>, 3> kPlaces = {{{0, 2}, {1, 2}, {1, 1}}};
+  const std::vector<std::string> refusals =
+      test::in_parallel(3, [&](int i) { return std::apply(refusal, kPlaces.at(static_cast<size_t>(i))); });
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string local_world = std::to_string(kPlaces[i].second);
+    CHECK_THAT(refusals[i], Catch::Contains(local_world + " of 3 processes") &&
+                                Catch::Contains(" of " + local_world + ","));
+  }
 }
 
 TEST_CASE("a port that accepts and stays silent, and another job's store") {
@@ -168,41 +174,22 @@ TEST_CASE("a port that accepts and stays silent, and another job's store") {
 
   // The first job's rank 0 waits for its own rank 1 while a process of the second job connects to its port.
   const auto of_job = [port = free_port()](int rank, const std::string& job) {
-    return connected(rank_of(rank, 2, port), {.timeout = seconds(60), .job = job});
+    return error_of(rank_of(rank, 2, port), {.timeout = seconds(60), .job = job});
   };
   auto first = std::async(std::launch::async, of_job, 0, "first");
   CHECK_THAT(of_job(1, "second"), Catch::Contains("another job") && Catch::Contains("that job is first") &&
                                       Catch::Contains("MASTER_PORT"));
-  CHECK(of_job(1, "first") == "connected");
-  CHECK(first.get() == "connected");
-}
-
-TEST_CASE("static objects are not destructed beside a thread that waits in c10d") {
-  const ScratchFolder folder;
-  const Listener silent;  // accepts and never answers, so that thread cannot be joined
-  const Environment late = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  const auto alone = start_ranks(folder, 1, {"connect", "1"}, silent.port(), late);
-  CHECK(alone.front()->wait() == static_cast<int>(ExitCode::kPeerLost));
-  CHECK_THAT(folder.read("console-0"), Catch::Contains("rank 0's store"));  // nothing printed is lost
-  CHECK_FALSE(folder.has("destructed-1"));
-  const auto pair = start_ranks(folder, 2, {"connect", "60"});
-  for (const auto& rank : pair)
-    CHECK(rank->wait() == 0);
-  CHECK(folder.has("destructed-0"));
-  CHECK(folder.has("destructed-1"));
+  CHECK(of_job(1, "first").empty());
+  CHECK(first.get().empty());
 }
 
 TEST_CASE("two processes with the same rank are refused") {
-  const auto message_at = [port = free_port()](int rank) {
-    return connected(rank_of(rank, 3, port), {.timeout = seconds(3)});
-  };
-  std::vector<std::future<std::string>> all;
-  for (const int rank : {0, 1, 1})
-    all.push_back(std::async(std::launch::async, message_at, rank));
-  int refused = 0;
-  for (auto& message : all)
-    refused += message.get().find("Two processes have rank 1") == 0 ? 1 : 0;
-  CHECK(refused == 1);
+  const std::vector<std::string> messages = test::in_parallel(3, [port = free_port()](int i) {
+    return error_of(rank_of(std::min(i, 1), 3, port), {.timeout = seconds(3)});
+  });
+  CHECK(std::count_if(messages.begin(), messages.end(), [](const std::string& message) {
+          return message.find("Two processes have rank 1") == 0;
+        }) == 1);
 }
 
 TEST_CASE("NCCL without a GPU is refused before waiting for any process") {

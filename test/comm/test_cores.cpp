@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,7 +9,7 @@
 
 #include "catch.h"
 #include "comm/cores.h"
-#include "helper_process.h"
+#include "temp_folder.h"
 
 namespace sdp {
 namespace {
@@ -29,12 +28,6 @@ int cores_when_restricted_to(int count) {
     if (sched_setaffinity(0, sizeof(some), &some) == 0) cores = available_cores();
   }).join();
   return cores;
-}
-
-void write_limit(const std::filesystem::path& folder, const std::string& limit,
-                 const std::string& file = "cpu.max") {
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / file) << limit << "\n";
 }
 
 }  // namespace
@@ -62,47 +55,41 @@ TEST_CASE("cores are busy when threads run on all of them") {
     thread.join();
 }
 
-TEST_CASE("the quota of a cgroup is the least of its ancestors'") {
-  const test::ScratchFolder mount;
-  const auto cores = [&](const std::string& group) -> std::optional<double> {
-    const auto quota = quota_cores(mount.path(), group);
-    return quota ? std::optional(quota->cores) : std::nullopt;
+TEST_CASE("the quota of a cgroup, of either version, is the least of its ancestors'") {
+  const TempFolder mount;
+  const auto quota = [&](const std::string& group) -> std::optional<double> {
+    const auto found = quota_cores(mount.path(), group);
+    return found ? std::optional(found->cores) : std::nullopt;
   };
-  CHECK_FALSE(cores("/"));
-  CHECK_FALSE(cores(""));
-  CHECK_FALSE(cores("/none/of/these"));
-  write_limit(mount.path() / "job", "max 100000");
-  CHECK_FALSE(cores("/job"));
-  write_limit(mount.path() / "job/step", "250000 100000");
-  CHECK(cores("/job/step") == 2.5);
-  CHECK(cores("/job/step/task") == 2.5);
+  for (const char* const none : {"/", "", "/none/of/these"})
+    CHECK_FALSE(quota(none));
+  mount.write("job/cpu.max", "max 100000\n");
+  CHECK_FALSE(quota("/job"));
+  mount.write("job/step/cpu.max", "250000 100000\n");
+  CHECK(quota("/job/step") == 2.5);
+  CHECK(quota("/job/step/task") == 2.5);
   CHECK(quota_cores(mount.path(), "/job/step/task")->group == mount.path() / "job/step");
-  write_limit(mount.path() / "job/step/task", "800000 100000");
-  CHECK(cores("/job/step/task") == 2.5);
-  write_limit(mount.path() / "job/step/task", "5000 100000");
-  CHECK(cores("/job/step/task") == 0.05);
-  CHECK_FALSE(cores("/job"));
-  write_limit(mount.path(), "200000 100000");
-  CHECK(cores("/") == 2);
-  CHECK(cores("/../elsewhere") == 2);
-  CHECK(cores("/job/step") == 2);
-  write_limit(mount.path(), "nonsense");
-  CHECK_FALSE(cores("/"));
-}
+  mount.write("job/step/task/cpu.max", "800000 100000\n");
+  CHECK(quota("/job/step/task") == 2.5);
+  mount.write("job/step/task/cpu.max", "5000 100000\n");
+  CHECK(quota("/job/step/task") == 0.05);
+  CHECK_FALSE(quota("/job"));
+  mount.write("cpu.max", "200000 100000\n");
+  for (const char* const group : {"/", "/../elsewhere", "/job/step"})
+    CHECK(quota(group) == 2);
+  mount.write("cpu.max", "nonsense\n");
+  CHECK_FALSE(quota("/"));
 
-TEST_CASE("the quota of a version 1 cgroup is read, too") {
-  const test::ScratchFolder mount;
-  const auto write = [&](const std::string& group, const std::string& quota_us) {
-    write_limit(mount.path() / group, quota_us, "cpu.cfs_quota_us");
-    write_limit(mount.path() / group, "100000", "cpu.cfs_period_us");
+  const auto write_version_1 = [&](const std::string& group, const std::string& quota_us) {
+    mount.write(group + "/cpu.cfs_quota_us", quota_us);
+    mount.write(group + "/cpu.cfs_period_us", "100000");
   };
-  write("docker", "-1");
-  CHECK_FALSE(quota_cores(mount.path(), "/docker"));
-  write("docker/a", "50000");
-  REQUIRE(quota_cores(mount.path(), "/docker/a"));
-  CHECK(quota_cores(mount.path(), "/docker/a")->cores == 0.5);
-  write("docker", "30000");
-  CHECK(quota_cores(mount.path(), "/docker/a")->cores == 0.3);
+  write_version_1("docker", "-1");
+  CHECK_FALSE(quota("/docker"));
+  write_version_1("docker/a", "50000");
+  CHECK(quota("/docker/a") == 0.5);
+  write_version_1("docker", "30000");
+  CHECK(quota("/docker/a") == 0.3);
 }
 
 TEST_CASE("only cores that several processes share are divided") {
@@ -136,18 +123,20 @@ TEST_CASE(
   CHECK(threads_of({asked, with_quota(2)}) == std::vector<int>{5, 1});
 }
 
-TEST_CASE("a claim is unchanged after sending") {
-  CoreClaim claim = {.host = "a host", .cpus = {0, 3, 200}, .quota = CoreQuota{2.5, "/a group"}};
-  claim.omp_num_threads = 7;
-  claim.omp_binds = true;
+TEST_CASE("a claim is unchanged after sending, and that of this process has its cores") {
+  CoreClaim claim = {.host = "a host",
+                     .cpus = {0, 3, 200},
+                     .quota = CoreQuota{2.5, "/a group"},
+                     .omp_num_threads = 7,
+                     .omp_binds = true};
   const CoreClaim read = claim_from(to_text(claim));
   CHECK(read.host == claim.host);
   CHECK(read.cpus == claim.cpus);
   REQUIRE(read.quota);
   CHECK(read.quota->cores == 2.5);
-  CHECK(read.omp_binds);
   CHECK(read.quota->group == "/a group");
   CHECK(read.omp_num_threads == 7);
+  CHECK(read.omp_binds);
   claim.quota.reset();
   CHECK_FALSE(claim_from(to_text(claim)).quota);
   const CoreClaim own = own_claim();
@@ -172,16 +161,13 @@ TEST_CASE("processes that OpenMP binds to the same cores, and different numbers 
 
 TEST_CASE("the claim has the first number of OMP_NUM_THREADS") {
   const char* const before = std::getenv("OMP_NUM_THREADS");
-  const std::optional<std::string> kept = before ? std::optional<std::string>(before) : std::nullopt;
-  const auto omp_in = [](const char* value) {
+  const std::string kept = before ? before : "";
+  for (const auto& [value, threads] : {std::pair("3", 3), {"4,2", 4}, {"none", 0}}) {
     setenv("OMP_NUM_THREADS", value, 1);
-    return own_claim().omp_num_threads;
-  };
-  CHECK(omp_in("3") == 3);
-  CHECK(omp_in("4,2") == 4);
-  CHECK(omp_in("none") == 0);
+    CHECK(own_claim().omp_num_threads == threads);
+  }
   // Later tests start processes, which inherit it.
-  kept ? setenv("OMP_NUM_THREADS", kept->c_str(), 1) : unsetenv("OMP_NUM_THREADS");
+  before ? setenv("OMP_NUM_THREADS", kept.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
 }
 
 }  // namespace sdp

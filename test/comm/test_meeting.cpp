@@ -4,10 +4,8 @@
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <functional>
 #include <future>
 #include <sstream>
@@ -35,16 +33,12 @@ Deadline in(milliseconds time) {
 /// Rank 0 of `size` ranks, which waits for the others, and what strangers may find out about it.
 struct Host {
   explicit Host(int size)
-      : sockets(std::async(std::launch::async, [this, size] {
-          return meet_peers(*store, {.rank = 0, .size = size, .deadline = in(seconds(60))});
-        })) {
+      : sockets(std::async(std::launch::async, [this, size] { return meet_as(0, size); })) {
     std::istringstream(store->get_to_str("watch/0")) >> address >> port;
     secret = store->get_to_str("watch/secret");
   }
-  std::future<std::vector<Descriptor>> rank(int number, int size) {
-    return std::async(std::launch::async, [this, number, size] {
-      return meet_peers(*store, {.rank = number, .size = size, .deadline = in(seconds(60))});
-    });
+  std::vector<Descriptor> meet_as(int rank, int size) {
+    return meet_peers(*store, {.rank = rank, .size = size, .deadline = in(seconds(60))});
   }
   Descriptor connect() const { return connect_before(address, port, in(seconds(10))); }
 
@@ -72,11 +66,10 @@ bool is_turned_away(const Descriptor& socket) {
   return poll(&polled, 1, 30'000) == 1 && recv(socket.number(), &byte, 1, MSG_DONTWAIT) <= 0;
 }
 
-mode_t mode_of(const std::filesystem::path& path) {
-  struct stat status = {};
-  REQUIRE(lstat(path.c_str(), &status) == 0);
-  return status.st_mode & 0777;
+std::filesystem::perms mode_of(const std::filesystem::path& path) {
+  return std::filesystem::symlink_status(path).permissions();
 }
+constexpr auto kOwnerOnly = std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
 
 }  // namespace
 
@@ -105,30 +98,28 @@ TEST_CASE("strangers who connect are turned away, and delay nobody") {
   std::vector<Descriptor> silent;
   for (int i = 0; i < 40; ++i)  // 5 s each would exceed the deadline
     silent.push_back(host.connect());
-  const std::vector<std::function<std::string(const std::string& number)>> attempts = {
-      [](const std::string&) {
-        return "GET / HTTP/1.1\r\nHost: a.very.long.name\r\nAccept: text/html, */*; q=0.1\r\n\r\n";
-      },
-      [](const std::string&) { return std::string(1000, '\0'); },
-      [](const std::string&) { return "00000001 " + std::string(64, '0'); },
-      [](const std::string& number) { return "00000001 " + number; },
-      [](const std::string& number) { return answer("a guess", number, 0, 1); },
-      [&](const std::string& number) { return answer(host.secret, number, 1, 1); },  // for another listener
-      [&](const std::string& number) { return answer(host.secret, number, 0, 0, "00000000"); },
-      [&](const std::string& number) { return answer(host.secret, number, 0, 2, "00000002"); },
-      [&](const std::string& number) { return answer(host.secret, number, 0, -1, "-0000001"); },
-      [&](const std::string& number) { return answer(host.secret, number, 0, 1, "1xxxxxxx"); },
+  const auto answers_after = [&](const std::string& number) {
+    return std::vector<std::string>{
+        "GET / HTTP/1.1\r\nHost: a.very.long.name\r\nAccept: text/html, */*; q=0.1\r\n\r\n",
+        std::string(1000, '\0'),
+        "00000001 " + std::string(64, '0'),
+        "00000001 " + number,
+        answer("a guess", number, 0, 1),
+        answer(host.secret, number, 1, 1),  // for another listener
+        answer(host.secret, number, 0, 0, "00000000"),
+        answer(host.secret, number, 0, 2, "00000002"),
+        answer(host.secret, number, 0, -1, "-0000001"),
+        answer(host.secret, number, 0, 1, "1xxxxxxx")};
   };
-  for (const auto& attempt : attempts) {
+  for (size_t attempt = 0; attempt < answers_after("").size(); ++attempt) {
     const Descriptor stranger = host.connect();
-    send_all(stranger, attempt(number_from(stranger)));
+    send_all(stranger, answers_after(number_from(stranger))[attempt]);
     CHECK(is_turned_away(stranger));
   }
   const Descriptor slow = host.connect();  // a byte at a time
   for (int i = 0; i < 10; ++i)
     send_all(slow, "0");
-  auto second = host.rank(1, 2);
-  CHECK(second.get()[0].is_open());
+  CHECK(host.meet_as(1, 2)[0].is_open());
   CHECK(host.sockets.get()[1].is_open());
 }
 
@@ -165,14 +156,14 @@ TEST_CASE("a listener that says nothing, or ends, is an error at the deadline") 
 TEST_CASE("rank 0 announces a file that only this user can read, and the others wait for it") {
   const ScratchFolder scratch;
   const std::filesystem::path folder = scratch.path() / "runs" / "run";
-  CHECK_THROWS_WITH(await_announcement(folder, in(milliseconds(50))), Contains((folder).string()));
+  CHECK_THROWS_WITH(await_announcement(folder, in(milliseconds(50))), Contains(folder.string()));
   auto other = std::async(std::launch::async, [&] { return await_announcement(folder, in(seconds(60))); });
   {
     const Announcement announced(folder);
     CHECK(announced.problem().empty());
     CHECK(other.get());
-    CHECK(mode_of(store_file(folder)) == 0600);
-    CHECK(mode_of(folder / ".rendezvous") == 0600);
+    CHECK(mode_of(store_file(folder)) == kOwnerOnly);
+    CHECK(mode_of(folder / ".rendezvous") == kOwnerOnly);
     CHECK_THROWS_AS(Announcement(folder), UsageError);
     CHECK(await_announcement(folder, in(seconds(60))));  // the refused one has changed nothing
   }
@@ -182,28 +173,25 @@ TEST_CASE("rank 0 announces a file that only this user can read, and the others 
 TEST_CASE("what killed processes, other users or broken locks leave in the folder") {
   const ScratchFolder scratch;
   const std::filesystem::path file = scratch.path() / ".rendezvous";
-  const auto write = [](const std::filesystem::path& path, const std::string& text) {
-    std::ofstream(path) << text;
-  };
   SECTION("an announcement without a lock, and a store with old keys, are renewed") {
-    write(file, "");
-    write(file.string() + ".new", "");
-    write(store_file(scratch.path()), "old keys");
+    put(file, "");
+    put(file.string() + ".new", "");
+    put(store_file(scratch.path()), "old keys");
     CHECK_THROWS(await_announcement(scratch.path(), in(milliseconds(50))));
     const Announcement announced(scratch.path());
     CHECK(await_announcement(scratch.path(), in(seconds(60))));
     CHECK(std::filesystem::file_size(store_file(scratch.path())) == 0);
-    CHECK(mode_of(store_file(scratch.path())) == 0600);
+    CHECK(mode_of(store_file(scratch.path())) == kOwnerOnly);
   }
   SECTION("a link is not followed") {
-    write(scratch.path() / "elsewhere", "precious");
+    put(scratch.path() / "elsewhere", "precious");
     std::filesystem::create_symlink("elsewhere", store_file(scratch.path()));
     const Announcement announced(scratch.path());
     CHECK(scratch.read("elsewhere") == "precious");
     CHECK_FALSE(std::filesystem::is_symlink(store_file(scratch.path())));
   }
   SECTION("another user's announcement does not count") {
-    write(file, "");
+    put(file, "");
     if (chown(file.c_str(), 12345, 12345) != 0) return;  // not privileged
     const int descriptor = open(file.c_str(), O_RDWR);
     flock(descriptor, LOCK_EX);
@@ -211,7 +199,7 @@ TEST_CASE("what killed processes, other users or broken locks leave in the folde
     close(descriptor);
   }
   SECTION("an announcement that says that locks do not work") {
-    write(file, "-");
+    put(file, "-");
     CHECK_FALSE(await_announcement(scratch.path(), in(seconds(60))));
   }
 }

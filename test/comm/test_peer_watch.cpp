@@ -29,14 +29,6 @@ using test::ScratchFolder;
 using Clock = std::chrono::steady_clock;
 constexpr seconds kLimit{60};  // the timeout of the collectives is 300 s (comm_helper.cpp)
 
-/// One letter for each departure; "." for a rank that is still there.
-std::string letters(const std::vector<Departure>& departures) {
-  std::string text;
-  for (const Departure departure : departures)
-    text += departure == Departure::kNone ? '.' : static_cast<char>(departure);
-  return text;
-}
-
 /// Ranks that were started by hand and have connected. Each reports whom it lost and during what, and whether
 /// the exchange failed (": " and its message follow) or only the watch noticed (". " and why).
 struct World {
@@ -55,17 +47,12 @@ struct World {
 std::vector<std::unique_ptr<PeerWatch>> watches(
     int size, const std::function<void(int rank, PeerWatch::Options&)>& change = {}) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::unique_ptr<PeerWatch>> made(static_cast<size_t>(size));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      PeerWatch::Options options = {.rank = rank, .size = size, .timeout = seconds(60)};
-      if (change) change(rank, options);
-      made[static_cast<size_t>(rank)] = std::make_unique<PeerWatch>(*store, std::move(options));
-    });
-  for (std::thread& thread : threads)
-    thread.join();
-  return made;
+  const auto watch_of = [&](int rank) {
+    PeerWatch::Options options = {.rank = rank, .size = size, .timeout = seconds(60)};
+    if (change) change(rank, options);
+    return std::make_unique<PeerWatch>(*store, std::move(options));
+  };
+  return test::in_parallel(size, watch_of);
 }
 
 /// A descriptor that becomes readable when somebody asks to stop.
@@ -76,18 +63,12 @@ struct Request {
 
 /// The number of stop points that each watch passes from now on until it stops, each at its own pace.
 std::vector<int64_t> points_passed(const std::vector<std::unique_ptr<PeerWatch>>& world) {
-  std::vector<std::future<int64_t>> stopped;
-  for (const auto& watch : world)
-    stopped.push_back(std::async(std::launch::async, [&watch] {
-      int64_t points = 0;
-      while (!watch->stops_here())
-        ++points;
-      return points;
-    }));
-  std::vector<int64_t> points;
-  for (auto& one : stopped)
-    points.push_back(one.get());
-  return points;
+  return test::in_parallel(static_cast<int>(world.size()), [&](int rank) {
+    int64_t points = 0;
+    while (!world[static_cast<size_t>(rank)]->stops_here())
+      ++points;
+    return points;
+  });
 }
 
 }  // namespace
@@ -161,8 +142,7 @@ TEST_CASE("a request before all have begun training ends all, once") {
   const auto all_ended = [&] {
     return std::all_of(ended.begin(), ended.end(), [](const auto& times) { return times > 0; });
   };
-  for (const auto limit = Clock::now() + kLimit; !all_ended() && Clock::now() < limit;)
-    std::this_thread::sleep_for(milliseconds(1));
+  test::eventually(kLimit, all_ended);
   for (const auto& times : ended)
     CHECK(times == 1);
 }
@@ -203,9 +183,7 @@ TEST_CASE("a rank that leaves with its own error is not ended by the consequence
     options.events.unnoticed = [&unnoticed, rank](const auto&) { ++unnoticed[static_cast<size_t>(rank)]; };
   });
   world[0]->leave(Departure::kError);
-  for (const auto limit = Clock::now() + kLimit; unnoticed[1] == 0 && Clock::now() < limit;)
-    std::this_thread::sleep_for(milliseconds(1));
-  CHECK(unnoticed[1] == 1);  // and has reported that it lost rank 0
+  CHECK(test::eventually(kLimit, [&] { return unnoticed[1] == 1; }));  // it has reported that it lost rank 0
   std::this_thread::sleep_for(PeerWatch::kPatience + milliseconds(200));
   CHECK(unnoticed[0] == 0);
 }
@@ -216,48 +194,44 @@ TEST_CASE("the ways of leaving are distinguished") {
   world[2]->leave(Departure::kPeerLost);
   world[3]->leave(Departure::kError);
   world[3]->leave(Departure::kFinished);  // too late
-  for (const size_t gone : {1, 2, 3})
+  for (const size_t gone : {1, 2, 3, 4})
     world[gone].reset();
-  world[4].reset();
-  const std::string expected = ".fpes";
-  std::string seen;
-  for (const auto limit = Clock::now() + kLimit; seen != expected && Clock::now() < limit;)
-    seen = letters(world[0]->after_failure(seconds(1)));
-  CHECK(seen == expected);
+  const std::vector<Departure> expected = {Departure::kNone, Departure::kFinished, Departure::kPeerLost,
+                                           Departure::kError, Departure::kSilent};
+  CHECK(test::eventually(kLimit, [&] { return world[0]->after_failure(seconds(1)) == expected; }));
 }
 
-/// Whom the ranks that are left have lost, and during what.
-struct Fault {
-  int size;
-  std::vector<std::string> mode;
-  std::vector<int> killed;  ///< none: rank 1 ends with an error of its own
-  std::string who, during, why;
-};
-
 TEST_CASE("ranks that end are named by all others, at once, whatever these do") {
-  const std::string silent = "ended without notice", error = "Rank 1 ended with an error";
+  // Which ranks are killed, or else rank 1 ends with an error of its own; and whom the others lose during
+  // what.
+  struct Fault {
+    int size;
+    std::vector<std::string> mode;
+    std::vector<int> killed;
+    std::string loss;
+  };
   const Fault fault =
-      GENERATE_COPY(Fault{3, {"exchange"}, {0}, "rank 0", "all-to-all", silent},  // 0 serves the store
-                    Fault{3, {"exchange"}, {2}, "rank 2", "all-to-all", silent},
-                    Fault{4, {"exchange"}, {0, 2}, "ranks 0 and 2", "all-to-all", silent},
-                    Fault{3, {"lone", "2", "sleep", "barrier"}, {1}, "rank 1", "the test", silent},
-                    Fault{3, {"lone", "2", "sleep", "patient"}, {1}, "rank 1", "the test", silent},
-                    Fault{3, {"lone", "1", "fail", "barrier"}, {}, "rank 1", "the test, barrier", error},
-                    Fault{3, {"lone", "1", "fail", "patient"}, {}, "rank 1", "the test, barrier", error});
+      GENERATE(Fault{3, {"exchange"}, {0}, "rank 0 during all-to-all"},  // 0 serves the store
+               Fault{4, {"exchange"}, {0, 2}, "ranks 0 and 2 during all-to-all"},
+               Fault{3, {"lone", "2", "sleep", "barrier"}, {1}, "rank 1 during the test"},
+               Fault{3, {"lone", "2", "sleep", "patient"}, {1}, "rank 1 during the test"},
+               Fault{3, {"lone", "1", "fail", "barrier"}, {}, "rank 1 during the test, barrier"},
+               Fault{3, {"lone", "1", "fail", "patient"}, {}, "rank 1 during the test, barrier"});
   World world(fault.size, fault.mode);
   const auto begin = Clock::now();
   for (const int rank : fault.killed)
     world.send(rank, SIGKILL);
+  const bool fails = fault.killed.empty();
   for (int rank = 0; rank < fault.size; ++rank) {
     if (std::find(fault.killed.begin(), fault.killed.end(), rank) != fault.killed.end()) continue;
-    if (fault.killed.empty() && rank == 1) {
+    if (fails && rank == 1) {
       CHECK(world.code(1) == 3);
       continue;
     }
     CHECK(world.code(rank) == 4);
     CHECK_THAT(world.console(rank),
-               Contains("Rank " + std::to_string(rank) + " lost " + fault.who + " during " + fault.during) &&
-                   Contains(fault.why));
+               Contains("Rank " + std::to_string(rank) + " lost " + fault.loss) &&
+                   Contains(fails ? "Rank 1 ended with an error" : "ended without notice"));
   }
   CHECK(Clock::now() - begin < kLimit);
 }

@@ -1,4 +1,5 @@
 #include <map>
+#include <sstream>
 
 #include "catch.h"
 #include "comm/ranks.h"
@@ -21,49 +22,46 @@ void check_place(const Ranks& ranks, int rank, int world, int local_rank, int lo
   CHECK(ranks.local_world == local_world);
 }
 
-Environment with(Environment environment, const Environment& changes) {
-  for (const auto& [name, value] : changes) {
-    if (value.empty())
-      environment.erase(name);
-    else
-      environment[name] = value;
-  }
+/// "NAME=VALUE NAME=VALUE".
+Environment variables(const std::string& text) {
+  Environment environment;
+  std::istringstream words(text);
+  for (std::string name, value; std::getline(words, name, '=') && (std::getline(words, value, ' '), true);)
+    environment[name] = value;
   return environment;
 }
 
-const Environment kTorchrun = {{"RANK", "5"},
-                               {"WORLD_SIZE", "8"},
-                               {"LOCAL_RANK", "1"},
-                               {"LOCAL_WORLD_SIZE", "4"},
-                               {"MASTER_ADDR", "gpu01"},
-                               {"MASTER_PORT", "29400"}};
-const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "2"},
-                              {"OMPI_COMM_WORLD_SIZE", "4"},
-                              {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
-                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
-const Environment kMvapich2 = {{"MV2_COMM_WORLD_RANK", "3"},
-                               {"MV2_COMM_WORLD_SIZE", "4"},
-                               {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
-                               {"MV2_COMM_WORLD_LOCAL_SIZE", "2"},
-                               {"MASTER_ADDR", "gpu01"}};
+/// An empty value removes the variable.
+Environment with(Environment environment, const std::string& name, const std::string& value) {
+  if (value.empty())
+    environment.erase(name);
+  else
+    environment[name] = value;
+  return environment;
+}
+
+Environment with(Environment environment, const std::string& changes) {
+  for (const auto& [name, value] : variables(changes))
+    environment = with(environment, name, value);
+  return environment;
+}
+
+const Environment kTorchrun =
+    variables("RANK=5 WORLD_SIZE=8 LOCAL_RANK=1 LOCAL_WORLD_SIZE=4 MASTER_ADDR=gpu01 MASTER_PORT=29400");
+const Environment kOpenMpi = variables(
+    "OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 "
+    "OMPI_COMM_WORLD_LOCAL_SIZE=4");
+const Environment kMvapich2 = variables(
+    "MV2_COMM_WORLD_RANK=3 MV2_COMM_WORLD_SIZE=4 MV2_COMM_WORLD_LOCAL_RANK=1 MV2_COMM_WORLD_LOCAL_SIZE=2 "
+    "MASTER_ADDR=gpu01");
 const Environment kPmi = {
     {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
 /// Task 6 of 7 on three nodes: 3, 3 and 1 tasks.
-const Environment kSlurm = {{"SLURM_JOB_ID", "4711"},
-                            {"SLURM_STEP_ID", "0"},
-                            {"SLURM_PROCID", "5"},
-                            {"SLURM_NTASKS", "7"},
-                            {"SLURM_LOCALID", "2"},
-                            {"SLURM_NODEID", "1"},
-                            {"SLURM_STEP_TASKS_PER_NODE", "3(x2),1"},
-                            {"SLURM_STEP_NODELIST", "gpu[07-08,11]"}};
+const Environment kSlurm = variables(
+    "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_NTASKS=7 SLURM_LOCALID=2 SLURM_NODEID=1 "
+    "SLURM_STEP_TASKS_PER_NODE=3(x2),1 SLURM_STEP_NODELIST=gpu[07-08,11]");
 
 }  // namespace
-
-TEST_CASE("no launcher's variables: no ranks") {
-  CHECK_FALSE(ranks_from_environment({}));
-  CHECK_FALSE(ranks_from_environment({{"PATH", "/bin"}, {"MASTER_ADDR", "gpu01"}, {"RANK", ""}}));
-}
 
 TEST_CASE("the variables of every launcher") {
   struct Case {
@@ -73,28 +71,27 @@ TEST_CASE("the variables of every launcher") {
     bool single_host;
     std::string master_address;
   };
-  const Environment by_hand = {{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "127.0.0.1"}};
-  const Environment one_node = with(
-      kSlurm, {{"SLURM_STEP_NODELIST", "gpu07"}, {"SLURM_STEP_TASKS_PER_NODE", "7"}, {"SLURM_NODEID", "0"}});
+  const Environment by_hand = variables("RANK=1 WORLD_SIZE=3 MASTER_ADDR=127.0.0.1");
+  const Environment one_node =
+      with(kSlurm, "SLURM_STEP_NODELIST=gpu07 SLURM_STEP_TASKS_PER_NODE=7 SLURM_NODEID=0");
   const std::string torchrun = "torchrun (RANK, WORLD_SIZE)", slurm = "SLURM (SLURM_PROCID, SLURM_NTASKS)";
   const std::vector<Case> cases = {
       {kTorchrun, torchrun, 5, 8, 1, 4, false, "gpu01"},
       {by_hand, torchrun, 1, 3, 1, 3, true, "127.0.0.1"},
-      {with(kTorchrun, {{"LOCAL_WORLD_SIZE", ""}}), torchrun, 5, 8, 1, 8, false, "gpu01"},
-      {{{"RANK", "0"}, {"WORLD_SIZE", "1"}}, torchrun, 0, 1, 0, 1, true, "127.0.0.1"},
+      {with(kTorchrun, "LOCAL_WORLD_SIZE="), torchrun, 5, 8, 1, 8, false, "gpu01"},
+      {variables("RANK=0 WORLD_SIZE=1"), torchrun, 0, 1, 0, 1, true, "127.0.0.1"},
       {kOpenMpi, "Open MPI (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)", 2, 4, 2, 4, true, "127.0.0.1"},
       {kMvapich2, "MVAPICH2 (MV2_COMM_WORLD_RANK, MV2_COMM_WORLD_SIZE)", 3, 4, 1, 2, false, "gpu01"},
       {kPmi, "PMI (PMI_RANK, PMI_SIZE)", 1, 2, 1, 2, true, "127.0.0.1"},
       {kSlurm, slurm, 5, 7, 2, 3, false, "gpu07"},
-      {with(kSlurm, {{"MASTER_ADDR", "login"}}), slurm, 5, 7, 2, 3, false, "login"},
+      {with(kSlurm, "MASTER_ADDR=login"), slurm, 5, 7, 2, 3, false, "login"},
       {one_node, slurm, 5, 7, 2, 7, true, "127.0.0.1"},
       // A job step of 4 tasks in a job of 7.
-      {with(one_node, {{"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}}),
-       "SLURM (SLURM_PROCID, SLURM_STEP_NUM_TASKS)", 3, 4, 2, 4, true, "127.0.0.1"},
-      {with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}, {"SLURM_NTASKS_PER_NODE", "3"}}), slurm, 5, 7, 2, 3,
-       false, "gpu07"},
+      {with(one_node, "SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=3"), "SLURM (SLURM_PROCID, SLURM_STEP_NUM_TASKS)",
+       3, 4, 2, 4, true, "127.0.0.1"},
+      {with(kSlurm, "SLURM_STEP_TASKS_PER_NODE= SLURM_NTASKS_PER_NODE=3"), slurm, 5, 7, 2, 3, false, "gpu07"},
       // Under srun --mpi=pmi2, PMI's pair lacks the local rank, which SLURM knows.
-      {with(kSlurm, {{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}}), slurm, 5, 7, 2, 3, false, "gpu07"}};
+      {with(kSlurm, "PMI_RANK=5 PMI_SIZE=7"), slurm, 5, 7, 2, 3, false, "gpu07"}};
   for (const Case& one : cases) {
     const Ranks ranks = ranks_from_environment(one.environment).value();
     check_place(ranks, one.rank, one.world, one.local_rank, one.local_world);
@@ -103,109 +100,57 @@ TEST_CASE("the variables of every launcher") {
     CHECK(ranks.master_address == one.master_address);
     CHECK_FALSE(ranks.external_store);
   }
-  const Ranks agent = ranks_from_environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"},
-                                                              {"TORCHELASTIC_RESTART_COUNT", "2"}}))
+  const Ranks agent = ranks_from_environment(
+                          with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=2"))
                           .value();
   CHECK(agent.external_store);
   CHECK(agent.store_prefix == "/worker/attempt_2");
-  CHECK_FALSE(
-      ranks_from_environment(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}}))->external_store);
+  CHECK_FALSE(ranks_from_environment(with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE=False"))->external_store);
   // What nobody names and what cannot be guessed is asked for.
-  CHECK(contains(error_of(with(by_hand, {{"MASTER_ADDR", "gpu01"}})), "LOCAL_RANK"));
-  CHECK(contains(error_of(with(kMvapich2, {{"MASTER_ADDR", ""}})), "MASTER_ADDR"));
-  CHECK(contains(error_of({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "MASTER_ADDR"));
-  CHECK(contains(error_of(with(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", ""}})), "--ntasks-per-node"));
+  CHECK(contains(error_of(with(by_hand, "MASTER_ADDR=gpu01")), "LOCAL_RANK"));
+  CHECK(contains(error_of(with(kMvapich2, "MASTER_ADDR=")), "MASTER_ADDR"));
+  CHECK(contains(error_of(variables("PMI_RANK=1 PMI_SIZE=2")), "MASTER_ADDR"));
+  CHECK(contains(error_of(with(kSlurm, "SLURM_STEP_TASKS_PER_NODE=")), "--ntasks-per-node"));
 }
 
-TEST_CASE("SLURM's shells are not ranks") {
-  // Batch script: PROCID 0 but no step. Interactive allocation: neither, or a reserved step.
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", "0"}})));
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "batch"}})));
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_STEP_ID", "4294967290"}})));
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_PROCID", ""}})));
-  // srun --pty bash: a job step of one task.
-  CHECK_FALSE(ranks_from_environment(with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}})));
+TEST_CASE("no launcher's variables, and SLURM's shells: no ranks") {
+  const std::vector<Environment> none = {
+      {},
+      variables("PATH=/bin MASTER_ADDR=gpu01 RANK="),
+      // Batch script: PROCID 0 but no step. Interactive allocation: neither, or a reserved step.
+      with(kSlurm, "SLURM_STEP_ID= SLURM_PROCID=0"),
+      with(kSlurm, "SLURM_STEP_ID=batch"),
+      with(kSlurm, "SLURM_STEP_ID=4294967290"),
+      with(kSlurm, "SLURM_PROCID="),
+      // srun --pty bash: a job step of one task, which should start its own processes, whatever is exported.
+      with(kSlurm, "SLURM_NTASKS=1 SLURM_PROCID=0"),
+      with(kSlurm, "SLURM_NTASKS=1 SLURM_PROCID=0 WORLD_SIZE=7")};
+  for (const Environment& environment : none)
+    CHECK_FALSE(ranks_from_environment(environment));
 }
 
 TEST_CASE("an incomplete family names the variables that are set and those that are missing") {
-  const auto check_half = [](const Environment& family, const std::string& missing, const std::string& name) {
-    Environment half = family;
-    REQUIRE(half.erase(missing) == 1);
-    const std::string message = error_of(half);
-    CAPTURE(message);
-    CHECK(contains(message, name + " are incomplete"));
-    CHECK(contains(message, missing + " is not"));
-    for (const auto& [variable, value] : half)
-      if (variable.find("RANK") != std::string::npos && variable != "MASTER_ADDR")
-        CHECK(contains(message, variable));
-  };
-  check_half(kTorchrun, "RANK", "torchrun");
-  check_half(kTorchrun, "WORLD_SIZE", "torchrun");
-  for (const auto& [variable, value] : kOpenMpi)
-    check_half(kOpenMpi, variable, "Open MPI");
-  for (const auto& [variable, value] : kMvapich2)
-    if (variable != "MASTER_ADDR") check_half(kMvapich2, variable, "MVAPICH2");
-  check_half(kPmi, "PMI_RANK", "PMI");
-  check_half(kPmi, "PMI_SIZE", "PMI");
-  check_half(kSlurm, "SLURM_NTASKS", "SLURM");
-  check_half(kSlurm, "SLURM_LOCALID", "SLURM");
-  Environment own = kTorchrun;
-  own[kRendezvousFileVariable] = "/tmp/rendezvous";
-  check_half(own, "LOCAL_WORLD_SIZE", "sdp-train launcher");
+  const Environment own = with(kTorchrun, kRendezvousFileVariable, "/tmp/rendezvous");
+  const std::vector<std::tuple<std::string, Environment, Strings>> families = {
+      {"torchrun", kTorchrun, {"RANK", "WORLD_SIZE"}},
+      {"Open MPI", kOpenMpi, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
+      {"MVAPICH2", kMvapich2, {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}},
+      {"PMI", kPmi, {"PMI_RANK", "PMI_SIZE"}},
+      {"SLURM", kSlurm, {"SLURM_NTASKS", "SLURM_LOCALID"}},
+      {"sdp-train launcher", own, {"LOCAL_WORLD_SIZE"}}};
+  for (const auto& [name, family, needed] : families)
+    for (const std::string& missing : needed) {
+      const Environment half = with(family, missing, "");
+      const std::string message = error_of(half);
+      CAPTURE(message);
+      CHECK(contains(message, name + " are incomplete"));
+      CHECK(contains(message, missing + " is not"));
+      for (const auto& [variable, value] : half)
+        if (contains(variable, "RANK")) CHECK(contains(message, variable));
+    }
 }
 
-TEST_CASE("a complete family takes precedence over an incomplete one, and the source says so") {
-  const Ranks slurm = ranks_from_environment(with(kSlurm, {{"WORLD_SIZE", "7"}})).value();
-  check_place(slurm, 5, 7, 2, 3);
-  CHECK(contains(slurm.source, "SLURM (SLURM_PROCID, SLURM_NTASKS)"));
-  CHECK(contains(slurm.source, "WORLD_SIZE of torchrun"));
-  const Ranks mpi = ranks_from_environment(with(kOpenMpi, {{"RANK", "0"}, {"LOCAL_RANK", "0"}})).value();
-  check_place(mpi, 2, 4, 2, 4);
-  CHECK(contains(mpi.source, "RANK, LOCAL_RANK of torchrun"));
-  // A job step of one task should start its own processes, whatever variables are exported.
-  CHECK_FALSE(ranks_from_environment(
-      with(kSlurm, {{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}, {"WORLD_SIZE", "7"}})));
-  CHECK(contains(error_of(with(kOpenMpi, {{"WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", ""}})), "torchrun"));
-}
-
-TEST_CASE(
-    "processes share the run folder if their launcher says that they are on one host, or the user says so") {
-  const auto shares = [](const Environment& environment) {
-    return ranks_from_environment(environment)->shares_folder;
-  };
-  const Environment several = with(kTorchrun, {{"WORLD_SIZE", "4"},
-                                               {"RANK", "1"},
-                                               {"LOCAL_WORLD_SIZE", "2"},
-                                               {"LOCAL_RANK", "1"},
-                                               {"MASTER_ADDR", "node-a"}});
-  const Environment one = with(several, {{"LOCAL_WORLD_SIZE", "4"}});
-  CHECK(shares(one));
-  CHECK_FALSE(shares(several));
-  // Nobody has said that these are on one host; they may have been started in different folders.
-  CHECK_FALSE(shares({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}}));
-  CHECK(shares(kOpenMpi));
-  CHECK_FALSE(shares(kSlurm));
-  CHECK(shares(with(kSlurm, {{"SDP_SHARED_FOLDER", "1"}})));
-  CHECK(shares(with(several, {{"SDP_SHARED_FOLDER", "1"}})));
-  CHECK_FALSE(shares(with(one, {{"SDP_SHARED_FOLDER", "0"}})));
-  for (const char* wrong : {"yes", "2", "1 ", "-1"})
-    CHECK(contains(error_of(with(several, {{"SDP_SHARED_FOLDER", wrong}})), "SDP_SHARED_FOLDER is \""));
-}
-
-TEST_CASE("an address with blanks or control characters is quoted and refused") {
-  const std::vector<std::pair<std::string, std::string>> addresses = {
-      {"node-a\n", "\"node-a\\x0a\""}, {"127.0.0.1\r\n", "\"127.0.0.1\\x0d\\x0a\""},
-      {" node-a", "\"\\x20node-a\""},  {"node a", "\"node\\x20a\""},
-      {"a\tb", "\"a\\x09b\""},         {"\x7f", "\"\\x7f\""}};
-  for (const Environment& family : {kTorchrun, kOpenMpi, kSlurm})
-    for (const auto& [address, quoted] : addresses)
-      CHECK_THAT(error_of(with(family, {{"MASTER_ADDR", address}})),
-                 Catch::Contains(quoted) && Catch::Contains("MASTER_ADDR"));
-  CHECK(ranks_from_environment(with(kSlurm, {{"MASTER_ADDR", "fe80::1%eth0"}}))->master_address ==
-        "fe80::1%eth0");
-}
-
-TEST_CASE("the first family takes precedence") {
+TEST_CASE("the first complete family takes precedence, and the source names incomplete ones") {
   Environment all;
   const std::vector<std::pair<std::string, Environment>> families = {{"torchrun (", kTorchrun},
                                                                      {"MVAPICH2 (", kMvapich2},
@@ -214,10 +159,9 @@ TEST_CASE("the first family takes precedence") {
                                                                      {"SLURM (", kSlurm}};
   for (const auto& [name, family] : families)
     all.insert(family.begin(), family.end());
-  const Ranks own =
-      ranks_from_environment(
-          with(all, {{"WORLD_SIZE", "4"}, {"RANK", "1"}, {kRendezvousFileVariable, "/tmp/rendezvous"}}))
-          .value();
+  const Ranks own = ranks_from_environment(
+                        with(with(all, "WORLD_SIZE=4 RANK=1"), kRendezvousFileVariable, "/tmp/rendezvous"))
+                        .value();
   CHECK(own.source == "sdp-train launcher");
   CHECK(own.rendezvous_file == "/tmp/rendezvous");
   CHECK(own.single_host);
@@ -226,6 +170,47 @@ TEST_CASE("the first family takes precedence") {
     for (const auto& [variable, value] : family)
       if (variable != "MASTER_ADDR" && variable != "MASTER_PORT") all.erase(variable);
   }
+
+  const Ranks slurm = ranks_from_environment(with(kSlurm, "WORLD_SIZE=7")).value();
+  check_place(slurm, 5, 7, 2, 3);
+  CHECK(contains(slurm.source, "SLURM (SLURM_PROCID, SLURM_NTASKS)"));
+  CHECK(contains(slurm.source, "WORLD_SIZE of torchrun"));
+  const Ranks mpi = ranks_from_environment(with(kOpenMpi, "RANK=0 LOCAL_RANK=0")).value();
+  check_place(mpi, 2, 4, 2, 4);
+  CHECK(contains(mpi.source, "RANK, LOCAL_RANK of torchrun"));
+  CHECK(contains(error_of(with(kOpenMpi, "WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=")), "torchrun"));
+}
+
+TEST_CASE(
+    "processes share the run folder if their launcher says that they are on one host, or the user says so") {
+  const auto shares = [](const Environment& environment) {
+    return ranks_from_environment(environment)->shares_folder;
+  };
+  const Environment several =
+      with(kTorchrun, "WORLD_SIZE=4 RANK=1 LOCAL_WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=node-a");
+  const Environment one = with(several, "LOCAL_WORLD_SIZE=4");
+  CHECK(shares(one));
+  CHECK_FALSE(shares(several));
+  // Nobody has said that these are on one host; they may have been started in different folders.
+  CHECK_FALSE(shares(variables("WORLD_SIZE=2 RANK=1 MASTER_ADDR=127.0.0.1")));
+  CHECK(shares(kOpenMpi));
+  CHECK_FALSE(shares(kSlurm));
+  CHECK(shares(with(kSlurm, "SDP_SHARED_FOLDER=1")));
+  CHECK(shares(with(several, "SDP_SHARED_FOLDER=1")));
+  CHECK_FALSE(shares(with(one, "SDP_SHARED_FOLDER=0")));
+  for (const char* wrong : {"yes", "2", "1 ", "-1"})
+    CHECK(contains(error_of(with(several, "SDP_SHARED_FOLDER", wrong)), "SDP_SHARED_FOLDER is \""));
+}
+
+TEST_CASE("an address with blanks or control characters is quoted and refused") {
+  for (const auto& [address, quoted] : {std::pair("node-a\n", "\"node-a\\x0a\""),
+                                        {"127.0.0.1\r\n", "\"127.0.0.1\\x0d\\x0a\""},
+                                        {" node-a", "\"\\x20node-a\""},
+                                        {"\x7f", "\"\\x7f\""}})
+    for (const Environment& family : {kTorchrun, kOpenMpi, kSlurm})
+      CHECK_THAT(error_of(with(family, "MASTER_ADDR", address)),
+                 Catch::Contains(quoted) && Catch::Contains("MASTER_ADDR"));
+  CHECK(ranks_from_environment(with(kSlurm, "MASTER_ADDR=fe80::1%eth0"))->master_address == "fe80::1%eth0");
 }
 
 TEST_CASE("invalid values are refused, naming the variable") {
@@ -236,8 +221,8 @@ TEST_CASE("invalid values are refused, naming the variable") {
                                       {"LOCAL_WORLD_SIZE", {"9"}},
                                       {"MASTER_PORT", {"0", "65536"}}})
     for (const std::string& value : values)
-      CHECK(contains(error_of(with(kTorchrun, {{name, value}})), name + " is \"" + value + "\""));
-  CHECK(contains(error_of(with(kSlurm, {{"SLURM_LOCALID", "3"}})), "SLURM_LOCALID is \"3\""));
+      CHECK(contains(error_of(with(kTorchrun, name, value)), name + " is \"" + value + "\""));
+  CHECK(contains(error_of(with(kSlurm, "SLURM_LOCALID=3")), "SLURM_LOCALID is \"3\""));
 }
 
 TEST_CASE("ports differ between jobs and are equal within a job") {
@@ -245,39 +230,34 @@ TEST_CASE("ports differ between jobs and are equal within a job") {
     return ranks_from_environment(environment)->master_port;
   };
   CHECK(port(kOpenMpi) == 29500);
-  CHECK(port(with(kOpenMpi, {{"MASTER_PORT", "1234"}})) == 1234);
-  const int job = port(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-77@1"}}));
+  CHECK(port(with(kOpenMpi, "MASTER_PORT=1234")) == 1234);
+  const int job = port(with(kOpenMpi, "PMIX_NAMESPACE=prterun-host-77@1"));
   CHECK(job >= 20000);
   CHECK(job <= 29999);
-  CHECK(job ==
-        port(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-77@1"}, {"OMPI_COMM_WORLD_RANK", "0"}})));
-  CHECK(job != port(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-78@1"}})));
-  CHECK(port(kSlurm) != port(with(kSlurm, {{"SLURM_STEP_ID", "1"}})));
-  CHECK(port(kSlurm) == port(with(kSlurm, {{"SLURM_PROCID", "4"}, {"SLURM_LOCALID", "1"}})));
+  CHECK(job == port(with(kOpenMpi, "PMIX_NAMESPACE=prterun-host-77@1 OMPI_COMM_WORLD_RANK=0")));
+  CHECK(job != port(with(kOpenMpi, "PMIX_NAMESPACE=prterun-host-78@1")));
+  CHECK(port(kSlurm) != port(with(kSlurm, "SLURM_STEP_ID=1")));
+  CHECK(port(kSlurm) == port(with(kSlurm, "SLURM_PROCID=4 SLURM_LOCALID=1")));
 }
 
-TEST_CASE("node lists expand") {
-  const auto expand = [](const std::string& list) { return expand_node_list("SLURM_JOB_NODELIST", list); };
-  CHECK(expand("node7") == Strings{"node7"});
-  CHECK(expand("node[03-05,9]") == Strings{"node03", "node04", "node05", "node9"});
-  CHECK(expand("a,b[1-2]-ib,c") == Strings{"a", "b1-ib", "b2-ib", "c"});
-  CHECK(expand("r[0-1]n[08-10]") == Strings{"r0n08", "r0n09", "r0n10", "r1n08", "r1n09", "r1n10"});
+TEST_CASE("node lists and tasks per node expand") {
+  const std::vector<std::pair<std::string, Strings>> nodes = {
+      {"node7", {"node7"}},
+      {"node[03-05,9]", {"node03", "node04", "node05", "node9"}},
+      {"a,b[1-2]-ib,c", {"a", "b1-ib", "b2-ib", "c"}},
+      {"r[0-1]n[08-10]", {"r0n08", "r0n09", "r0n10", "r1n08", "r1n09", "r1n10"}}};
+  for (const auto& [list, expanded] : nodes)
+    CHECK(expand_node_list("NODES", list) == expanded);
   for (const char* list :
        {"node[1-", "node[2-1]", "node[a-b]", "node]1[", "n[[1]]", "a,,b", "", "n[]", "n[0-999999]"})
-    CHECK_THROWS_AS(expand(list), UsageError);
-  CHECK(contains(error_of(with(kSlurm, {{"SLURM_STEP_NODELIST", "gpu[07-"}})),
-                 "SLURM_STEP_NODELIST is \"gpu[07-\""));
-}
+    CHECK_THROWS_AS(expand_node_list("NODES", list), UsageError);
+  CHECK(
+      contains(error_of(with(kSlurm, "SLURM_STEP_NODELIST=gpu[07-")), "SLURM_STEP_NODELIST is \"gpu[07-\""));
 
-TEST_CASE("tasks per node expand") {
-  const auto expand = [](const std::string& list) {
-    return expand_tasks_per_node("SLURM_TASKS_PER_NODE", list);
-  };
-  CHECK(expand("4") == std::vector<int>{4});
-  CHECK(expand("4(x2),3") == std::vector<int>{4, 4, 3});
-  CHECK(expand("1,2(x1),8(x3)") == std::vector<int>{1, 2, 8, 8, 8});
+  CHECK(expand_tasks_per_node("TASKS", "4(x2),3") == std::vector<int>{4, 4, 3});
+  CHECK(expand_tasks_per_node("TASKS", "1,2(x1),8(x3)") == std::vector<int>{1, 2, 8, 8, 8});
   for (const char* list : {"", "4(x)", "4(x2", "x2", "4,", "0", "4(x0)", "4(x9999999)"})
-    CHECK_THROWS_AS(expand(list), UsageError);
+    CHECK_THROWS_AS(expand_tasks_per_node("TASKS", list), UsageError);
 }
 
 }  // namespace sdp

@@ -1,10 +1,10 @@
 #include "comm/shared_devices.h"
 
 #include <cstdlib>
-#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "catch.h"
+#include "helper_process.h"
 
 using Catch::Matchers::Contains;
 
@@ -45,20 +45,12 @@ TEST_CASE("ranks that share a device are named with it and with advice") {
 }
 
 TEST_CASE("every rank learns the places of all ranks") {
-  constexpr int kWorld = 3;
   c10d::HashStore store;
-  std::vector<DevicePlace> expected;
-  for (int rank = 0; rank < kWorld; ++rank)
-    expected.push_back({"host " + std::to_string(rank), rank == 1 ? kFirst : kSecond});
-  std::vector<std::vector<DevicePlace>> seen(kWorld);
-  std::vector<std::thread> threads;
-  for (size_t rank = 0; rank < kWorld; ++rank)
-    threads.emplace_back(
-        [&, rank] { seen[rank] = gather_places(store, static_cast<int>(rank), kWorld, expected[rank]); });
-  for (std::thread& thread : threads)
-    thread.join();
-  for (const std::vector<DevicePlace>& places : seen)
-    CHECK((places == expected));
+  const std::vector<DevicePlace> places = {{"host 0", kSecond}, {"host 1", kFirst}, {"host 2", kSecond}};
+  const auto seen = test::in_parallel(
+      3, [&](int rank) { return gather_places(store, rank, 3, places[static_cast<size_t>(rank)]); });
+  for (const std::vector<DevicePlace>& of_rank : seen)
+    CHECK((of_rank == places));
 }
 
 TEST_CASE("NCCL_HOSTID replaces the host's name") {

@@ -7,14 +7,6 @@
 namespace sdp {
 namespace {
 
-/// Delivers every rank's points to all others.
-void exchange(std::deque<StopAgreement>& world) {
-  for (size_t from = 0; from < world.size(); ++from)
-    if (const auto passed = world[from].ask())
-      for (size_t to = 0; to < world.size(); ++to)
-        if (to != from) world[to].receive(static_cast<int>(from), *passed);
-}
-
 void pass(StopAgreement& agreement, int64_t points) {
   for (int64_t point = 0; point < points; ++point)
     REQUIRE_FALSE(agreement.stops_here());
@@ -31,7 +23,12 @@ TEST_CASE("all stop at the last point that any rank has passed") {
     pass(world[rank], passed[rank]);
   CHECK(world[0].missing().empty());
   CHECK_FALSE(world[0].stops_within());
-  exchange(world);
+  for (size_t from = 0; from < 3; ++from) {
+    const std::optional<int64_t> said = world[from].ask();
+    CHECK(said == passed[from]);
+    for (size_t to = 0; to < 3; ++to)
+      if (to != from) world[to].receive(static_cast<int>(from), *said);
+  }
   for (size_t rank = 0; rank < 3; ++rank) {
     for (int64_t point = passed[rank]; point < 9; ++point) {
       CHECK_FALSE(world[rank].stops_within());  // another rank has passed the next point

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <functional>
+#include <stdexcept>
+#include <string>
 
 #include "comm/communicator.h"
 
@@ -18,5 +20,10 @@ enum class Exchanges { kAtOnce, kLate };
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
                       Exchanges exchanges = Exchanges::kAtOnce, at::Device device = at::kCPU,
                       std::chrono::milliseconds timeout = std::chrono::seconds(60));
+
+/// Catch's assertions may not be used in threads: a rank that finds a difference throws.
+inline void expect(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
 
 }  // namespace sdp

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 
@@ -86,17 +85,25 @@ inline ExperimentSpec plain_sgd(const Case& c) {
   return spec;
 }
 
-/// Catch's assertions may not be used in threads: a rank that finds a difference throws.
-inline void expect(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-/// Like run_thread_ranks, then again over a backend that exchanges as late as NCCL may. Freed memory is
-/// filled with NaN, so that an exchange cannot read the old values there.
-inline void run_engine(int world, const std::function<void(Communicator&)>& body) {
+/// An engine of the experiment on every rank, and then again over a backend that exchanges as late as NCCL
+/// may. Freed memory is filled with NaN, so that an exchange cannot read the old values there.
+inline void run_engine(const Planned& experiment, const std::function<void(Engine&, Communicator&)>& body) {
   poison_freed_memory();
   for (const Exchanges exchanges : {Exchanges::kAtOnce, Exchanges::kLate})
-    run_thread_ranks(world, body, exchanges, test_device());
+    run_thread_ranks(
+        experiment.processes,
+        [&](Communicator& comm) {
+          Engine engine(experiment.plan, experiment.exchanges, experiment.spec.optimizer, comm);
+          engine.initialize(3);
+          body(engine, comm);
+        },
+        exchanges, test_device());
+}
+
+/// A parameter of a slot that every worker owns, after all values were set to zero.
+inline at::Tensor zero_leaf(Engine& engine, const Planned& experiment) {
+  engine.set_values([&](int p) { return at::zeros(experiment.plan.layout.parameters[p].shape); });
+  return engine.store().slot(0).parameter("head.weight");
 }
 
 /// The rest of a step, after the backward passes.

@@ -16,13 +16,9 @@ std::vector<at::Tensor> values_after_wild_steps(const Case& c, uint64_t order_se
   ExperimentSpec spec = spec_of(c);
   spec.train.bucket_megabytes = 0.002;
   const Planned experiment(spec, c.processes, 9);
-  const SubnetPlan& plan = experiment.plan;
-  const ExchangePlan& exchanges = experiment.exchanges;
-  expect(exchanges.buckets.size() > 8, "too few buckets");
+  expect(experiment.exchanges.buckets.size() > 8, "too few buckets");
   std::vector<at::Tensor> values;
-  run_engine(static_cast<int>(c.processes), [&](Communicator& comm) {
-    Engine engine(plan, exchanges, spec.optimizer, comm);
-    engine.initialize(3);
+  run_engine(experiment, [&](Engine& engine, Communicator& comm) {
     std::mt19937_64 random(order_seed * 100 + static_cast<uint64_t>(comm.rank()));
     for (int step = 0; step < 2; ++step) {
       const int slots = static_cast<int>(engine.store().slots().size());
@@ -65,7 +61,7 @@ TEST_CASE("the order in which gradients arrive, and whether they arrive, affects
     const std::vector<at::Tensor> expected = values_after_wild_steps(c, 0);
     CHECK(!expected.empty());
     c.release_gradients = true;
-    for (uint64_t order = 1; order <= 10; ++order) {
+    for (uint64_t order = 1; order <= 4; ++order) {
       const std::vector<at::Tensor> values = values_after_wild_steps(c, order);
       REQUIRE(values.size() == expected.size());
       for (size_t i = 0; i < values.size(); ++i)
@@ -77,13 +73,11 @@ TEST_CASE("the order in which gradients arrive, and whether they arrive, affects
 TEST_CASE("gradients that are sent as bf16 are summed in fp32") {
   const Case two{.workers = 2, .coverage = "1", .reduce_dtype = WireType::kBf16, .model = "mlp"};
   const Planned c(plain_sgd(two), /*processes=*/2);
-  run_engine(c.processes, [&](Communicator& comm) {
+  run_engine(c, [&](Engine& engine, Communicator& comm) {
     const Cost planned = cost_of(c.plan, c.exchanges, c.spec.optimizer, comm.rank());
     const Cost other = cost_of(c.plan, c.exchanges, c.spec.optimizer, 1 - comm.rank());
     expect_equal(2 * planned.reduce_bytes_per_step, other.gather_bytes_per_step, "half the bytes");
-    Engine engine(c.plan, c.exchanges, c.spec.optimizer, comm);
-    engine.set_values([&](int p) { return at::zeros(c.plan.layout.parameters[p].shape); });
-    const at::Tensor leaf = engine.store().slot(0).parameter("head.weight");
+    const at::Tensor leaf = zero_leaf(engine, c);
     step_with_gradient(engine, leaf, 1 + 1.0 / 1024, /*lr=*/1);  // 1 in bf16
     expect_equal(comm.traffic().all_to_all_bytes, planned.bytes_sent_per_step(), "bytes sent");
     // The rank's own contribution is exact; the other's is rounded.

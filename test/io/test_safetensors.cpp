@@ -71,17 +71,14 @@ TEST_CASE("the writer refuses calls that would break the file", "[safetensors]")
   const auto piece = [&](size_t floats) { return bytes_of(values).first(4 * floats); };
   const std::vector<TensorEntry> two = {{"a", DType::kF32, {2}}, {"b", DType::kF32, {2}}};
 
-  SECTION("a piece that reaches into the next tensor") {
-    SafetensorsWriter writer(folder / "f", two);
-    writer.write(piece(1));
-    CHECK(contains(message_of<std::logic_error>([&] { writer.write(piece(2)); }), "tensor a"));
-  }
-  SECTION("an unfinished file, which is then removed") {
+  SECTION("a piece that reaches into the next tensor, and an unfinished file, which is then removed") {
     {
       SafetensorsWriter writer(folder / "f", two);
-      writer.write(piece(2));
       writer.write(piece(1));
-      CHECK(contains(message_of<std::logic_error>([&] { writer.finish(); }), "tensor b"));
+      CHECK_THROWS_WITH(writer.write(piece(2)), Catch::Contains("tensor a"));
+      writer.write(piece(1));
+      writer.write(piece(1));
+      CHECK_THROWS_WITH(writer.finish(), Catch::Contains("tensor b"));
     }
     CHECK_FALSE(std::filesystem::exists(folder / "f"));
   }
@@ -104,16 +101,9 @@ TEST_CASE("the writer refuses calls that would break the file", "[safetensors]")
   }
 }
 
-TEST_CASE("a full disk is reported with path, reason and advice", "[safetensors]") {
-  const std::string message = message_of<DataError>([] {
-    SafetensorsWriter("/dev/full", {{"a", DType::kF32, {1}}});
-  });
-  CHECK(contains(message, "/dev/full: No space left on device. Free space"));
+TEST_CASE("a full disk is reported, and no file is left, wherever in the file it is full", "[safetensors]") {
+  CHECK_THROWS_AS(SafetensorsWriter("/dev/full", {{"a", DType::kF32, {1}}}), DataError);
   CHECK(std::filesystem::exists("/dev/full"));
-}
-
-TEST_CASE("no file is left if the disk is full before the end of the header, after it, or in the data",
-          "[safetensors]") {
   const TempFolder folder;
   const auto previous = std::signal(SIGXFSZ, SIG_IGN);  // writing fails with EFBIG instead
   rlimit limit;
@@ -142,24 +132,19 @@ TEST_CASE("damaged files are refused, naming the file, the tensor and the damage
     put(folder / "f", little_endian_length(header.size()) + header + data);
     return message_of<DataError>([&] { SafetensorsFile(folder / "f"); });
   };
-  const std::string a = R"("a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]})";
-  CHECK(refusal("{" + a + "}", "1234").empty());
-  const std::string cut = refusal("{" + a + "}", "123");
-  CHECK(contains(cut, (folder / "f").string()));
-  CHECK(contains(cut, "\"a\""));
-  for (const char* type : {"F8_E4M3", "F4", "U16", "I8", "C64"}) {  // valid, but unknown here
-    const std::string unsupported =
-        refusal(R"({"a":{"dtype":")" + std::string(type) + R"(","shape":[1],"data_offsets":[0,1]}})", "1");
-    CHECK(contains(unsupported, "\"" + std::string(type) + "\" is not one of F64"));
-    CHECK_FALSE(contains(unsupported, "damaged"));
-  }
-  CHECK(contains(refusal(R"({"a":{"dtype":8,"shape":[1],"data_offsets":[0,1]}})", "1"), "damaged"));
-}
-
-TEST_CASE("a header as long as gzip's magic number says is no gzip", "[safetensors]") {
-  const TempFolder folder;
-  std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
-  header.resize(0x088b1f, ' ');
-  put(folder / "f", little_endian_length(header.size()) + header + "1");
-  CHECK(SafetensorsFile(folder / "f").find("a"));
+  const auto with_type = [&](const std::string& type) {
+    return refusal(R"({"a":{"dtype":)" + type + R"(,"shape":[1],"data_offsets":[0,1]}})", "1");
+  };
+  CHECK(with_type("\"U8\"").empty());
+  // A header as long as gzip's magic number says is no gzip.
+  std::string long_header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  long_header.resize(0x088b1f, ' ');
+  CHECK(refusal(long_header, "1").empty());
+  CHECK_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "123"),
+             Catch::Contains((folder / "f").string()) && Catch::Contains("\"a\""));
+  CHECK_THAT(with_type("8"), Catch::Contains("damaged"));
+  for (const char* type :
+       {"\"F8_E4M3\"", "\"F4\"", "\"U16\"", "\"I8\"", "\"C64\""})  // valid, but unknown here
+    CHECK_THAT(with_type(type),
+               Catch::Contains(std::string(type) + " is not one of F64") && !Catch::Contains("damaged"));
 }

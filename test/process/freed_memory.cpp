@@ -1,44 +1,16 @@
 #include "process/freed_memory.h"
 
 #include <c10/core/Allocator.h>
+#include <malloc.h>
 
 #include <cstring>
 #include <mutex>
-#include <unordered_map>
 
 namespace sdp {
 namespace {
 
-/// Sizes of allocated blocks: an allocator learns a block's size only when allocating it.
-class BlockSizes {
- public:
-  void add(const void* data, size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    sizes_[data] = bytes;
-  }
-  /// 0 if the block is unknown.
-  size_t take(const void* data) {
-    const std::lock_guard lock(mutex_);
-    const auto found = sizes_.find(data);
-    if (found == sizes_.end()) return 0;
-    const size_t bytes = found->second;
-    sizes_.erase(found);
-    return bytes;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<const void*, size_t> sizes_;
-};
-
-/// One per process and never destroyed, because memory is freed even after main.
-BlockSizes& block_sizes() {
-  static auto* const instance = new BlockSizes;
-  return *instance;
-}
-
-/// Wraps a CPU allocator and fills blocks before they are freed. A single instance, for the same reason as
-/// CountingCpuAllocator (process/allocations.cpp).
+/// Wraps a CPU allocator, whose blocks are malloc's, and fills them before they are freed. A single instance,
+/// never destroyed, because memory is freed even after main.
 class PoisoningCpuAllocator : public c10::Allocator {
  public:
   static void install() {
@@ -48,9 +20,7 @@ class PoisoningCpuAllocator : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t size) override {
-    c10::DataPtr block = inner_.allocate(size);
-    void* const data = block.release_context();
-    if (data) block_sizes().add(data, size);
+    void* const data = inner_.allocate(size).release_context();
     return {data, data, &give_back, c10::kCPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -61,7 +31,7 @@ class PoisoningCpuAllocator : public c10::Allocator {
  private:
   explicit PoisoningCpuAllocator(c10::Allocator& inner) : inner_(inner) {}
   static void give_back(void* data) {
-    if (data) std::memset(data, 0xFF, block_sizes().take(data));
+    if (data) std::memset(data, 0xFF, malloc_usable_size(data));
     inner_deleter(data);
   }
 
