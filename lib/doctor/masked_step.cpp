@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "engine/train_step.h"
 #include "layers/tensors.h"
+#include "optim/sgd.h"
 
 namespace sdp {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "catch.h"
 #include "model/model_spec.h"
+#include "optim/registry.h"
 
 namespace sdp {
 namespace {

@@ -8,6 +8,7 @@
 #include "catch.h"
 #include "comm/thread_ranks.h"
 #include "doctor/checks.h"
+#include "optim/sgd.h"
 #include "temp_folder.h"
 
 using namespace sdp;

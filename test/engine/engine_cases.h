@@ -16,6 +16,7 @@
 #include "cost/make_experiment.h"
 #include "engine/engine.h"
 #include "model/make_model.h"
+#include "optim/registry.h"
 #include "process/freed_memory.h"
 #include "test_device.h"
 

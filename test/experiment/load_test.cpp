@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include "optim/registry.h"
 #include "spec_errors.h"
 
 namespace sdp {

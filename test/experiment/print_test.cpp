@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "optim/registry.h"
 #include "spec/read.h"
 #include "spec/value_text.h"
 #include "spec_errors.h"

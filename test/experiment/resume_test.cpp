@@ -1,6 +1,7 @@
 #include "experiment/resume.h"
 #include "catch.h"
 #include "message_of.h"
+#include "optim/registry.h"
 #include "spec/error.h"
 
 using namespace sdp;
