@@ -14,6 +14,7 @@
 #include "cost/step_limits.h"
 #include "experiment/load.h"
 #include "message_of.h"
+#include "optim/registry.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 #include "spec/one_of.h"
