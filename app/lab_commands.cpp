@@ -24,6 +24,7 @@
 #include "experiment/resume.h"
 #include "experiment/run_steps.h"
 #include "inputs.h"
+#include "optim/registry.h"
 #include "process/identity.h"
 #include "run/checkpoint_store.h"
 #include "run/progress.h"
