@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "data/augment.h"
 #include "data/crops.h"
+#include "data/image_array.h"
 #include "fixtures.h"
 #include "formats/image.h"
 
@@ -50,4 +51,7 @@ TEST_CASE("boxes, windows, spans and statistics that do not fit are refused", "[
                   std::logic_error);
   CHECK_THROWS_AS(ImageTransform({.channels = 1, .height = 6, .width = 5}, dataset.normalization()),
                   std::logic_error);
+  CHECK_THROWS_AS(
+      ArrayDataset({.shape = {1, 2, 2}, .num_classes = 3, .pixels = {1, 2, 3, 4}, .labels = {2, 0}}),
+      std::logic_error);
 }

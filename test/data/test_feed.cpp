@@ -39,12 +39,6 @@ TrainingBatches batches_with(ImageAugmentation augment) {
           .augment = std::move(augment)};
 }
 
-DataSpec data_at(DataLocation location) {
-  DataSpec spec;
-  spec.location = location;
-  return spec;
-}
-
 /// Bit-identical, on any devices.
 void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
   CHECK(batch.samples == expected.samples);
@@ -56,9 +50,7 @@ void check_equal(const TensorBatch& batch, const TensorBatch& expected) {
   CHECK(batch.mix == expected.mix);
 }
 
-TEST_CASE(
-    "images are kept on the device if possible, and if requested, where they do not count as tensors of a "
-    "step") {
+TEST_CASE("images are kept on the device if possible or requested, not counted as tensors of a step") {
   const ArrayDataset images = noise_images(2);
   CHECK(is_kept_on_device(images, DataLocation::kDevice, at::kCPU));
   CHECK(is_kept_on_device(images, DataLocation::kAuto, at::kCUDA));
@@ -67,7 +59,7 @@ TEST_CASE(
 
   count_allocations(test_device());  // of tensors, which those of a step are
   const int64_t before = allocated_now().total();
-  const DeviceDataset resident(images, data_at(DataLocation::kDevice), Precision::kFp32, test_device());
+  const DeviceDataset resident(images, {.location = DataLocation::kDevice}, Precision::kFp32, test_device());
   REQUIRE(resident.is_resident());
   CHECK(allocated_now().total() == before);
 }
@@ -84,8 +76,8 @@ TEST_CASE("images kept on the device match the loader's images to the bit") {
   for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
     for (const ImageAugmentation& augmentation : augmentations) {
       const TrainingBatches batches = batches_with(augmentation);
-      const DeviceDataset resident(dataset, data_at(DataLocation::kDevice), precision, test_device());
-      const DeviceDataset loaded(dataset, data_at(DataLocation::kHost), precision, at::kCPU);
+      const DeviceDataset resident(dataset, {.location = DataLocation::kDevice}, precision, test_device());
+      const DeviceDataset loaded(dataset, {.location = DataLocation::kHost}, precision, at::kCPU);
       REQUIRE(resident.is_resident());
       REQUIRE_FALSE(loaded.is_resident());
       const auto loader = resident.training(batches);
@@ -107,8 +99,8 @@ TEST_CASE("batches that a slow device receives match the loader's") {
   const ArrayDataset dataset = noise_images(40);
   const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
   const at::Device device = test_device();
-  const DeviceDataset source(dataset, data_at(DataLocation::kHost), Precision::kFp32, device);
-  const DeviceDataset loaded(dataset, data_at(DataLocation::kHost), Precision::kFp32, at::kCPU);
+  const DeviceDataset source(dataset, {.location = DataLocation::kHost}, Precision::kFp32, device);
+  const DeviceDataset loaded(dataset, {.location = DataLocation::kHost}, Precision::kFp32, at::kCPU);
   const auto loader = source.training(batches);
   const auto expected = loaded.training(batches);
   at::Tensor work = at::ones({512, 512}, device);

@@ -189,11 +189,3 @@ TEST_CASE("a set fits models with its number of classes, its size and its channe
   CHECK_SAYS(message_of<UsageError>([&] { not_square.check_fits({.kind = MlpSpec{.image_size = 6}}); }),
              "model.image_size: 6", "6 x 5");
 }
-
-TEST_CASE("an array must have as many labels as images", "[data]") {
-  ImageArray array{
-      .shape = {1, 2, 2}, .num_classes = 3, .normalization = {}, .pixels = {1, 2, 3, 4}, .labels = {2}};
-  CHECK(ArrayDataset(array).array().pixels == array.pixels);
-  array.labels.push_back(0);
-  CHECK_THROWS_AS(ArrayDataset(array), std::logic_error);
-}
