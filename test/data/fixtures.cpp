@@ -38,6 +38,13 @@ TarWriter& TarWriter::add(const std::string& name, const std::string& data, char
   return *this;
 }
 
+std::string tar_of(const std::vector<TarMember>& members) {
+  TarWriter tar;
+  for (const auto& [name, data, type, target] : members)
+    tar.add(name, data, type, target);
+  return tar.finish();
+}
+
 namespace {
 
 void put(std::string& bytes, uint32_t value, int size) {
@@ -77,15 +84,12 @@ std::string token_header(uint32_t stated, int32_t magic, int32_t version) {
   return bytes;
 }
 
-std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic, int32_t version) {
-  std::string bytes = token_header(static_cast<uint32_t>(stated), magic, version);
+std::string token_shard(const std::vector<uint16_t>& tokens, std::optional<int32_t> stated, int32_t magic,
+                        int32_t version) {
+  std::string bytes = token_header(static_cast<uint32_t>(stated.value_or(tokens.size())), magic, version);
   for (const uint16_t token : tokens)
     put(bytes, token, 2);
   return bytes;
-}
-
-std::string token_shard(const std::vector<uint16_t>& tokens) {
-  return token_shard(tokens, static_cast<int32_t>(tokens.size()));
 }
 
 std::string wide_token_shard(const std::vector<uint32_t>& tokens) {

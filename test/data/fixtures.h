@@ -2,9 +2,11 @@
 
 // Files and data sets that the tests of lib/data make for themselves.
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,10 +22,6 @@ class TarWriter {
  public:
   TarWriter& add(const std::string& name, const std::string& data, char type = '0',
                  const std::string& target = "");
-  /// A hard link (type '1') or a symbolic one ('2').
-  TarWriter& add_link(const std::string& name, const std::string& target, char type) {
-    return add(name, "", type, target);
-  }
   /// With the two zero blocks that end an archive.
   std::string finish() const { return bytes_ + std::string(1024, '\0'); }
   const std::string& without_end() const { return bytes_; }
@@ -31,6 +29,17 @@ class TarWriter {
  private:
   std::string bytes_;
 };
+
+/// Of type '0', a file, '1', a hard link to `target`, '2', a symbolic one, or another.
+struct TarMember {
+  std::string name;
+  std::string data;
+  char type = '0';
+  std::string target = {};
+};
+
+/// A whole archive.
+std::string tar_of(const std::vector<TarMember>& members);
 
 struct JpegOptions {
   int across = 1;  ///< pixels of a color sample: 2 and 2 for 4:2:0, 2 and 1 for 4:2:2
@@ -70,10 +79,9 @@ struct ArrayContent {
 /// Their file (data/image_array.h).
 std::string array_file(const HeldImages& set, const ArrayContent& content);
 
-/// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header.
-std::string token_shard(const std::vector<uint16_t>& tokens, int32_t stated, int32_t magic = 20240520,
-                        int32_t version = 1);
-std::string token_shard(const std::vector<uint16_t>& tokens);
+/// A shard of tokens as llm.c writes it; `stated` is the number of tokens in the header if it is another.
+std::string token_shard(const std::vector<uint16_t>& tokens, std::optional<int32_t> stated = {},
+                        int32_t magic = 20240520, int32_t version = 1);
 /// The same with tokens of 32 bits.
 std::string wide_token_shard(const std::vector<uint32_t>& tokens);
 /// The 1024 bytes before the tokens.
@@ -120,5 +128,17 @@ inline std::string lacks(const std::string& text, const std::vector<std::string>
   return missing.empty() ? missing : missing + "is not in: " + text;
 }
 #define CHECK_SAYS(text, ...) CHECK(lacks(text, {__VA_ARGS__}) == "")
+
+/// Where texts are not as many as `parts`, or lack theirs; empty if all contain their parts.
+inline std::string lacks(const std::vector<std::string>& texts,
+                         const std::vector<std::vector<std::string>>& parts) {
+  std::string missing;
+  for (size_t i = 0; i < std::max(texts.size(), parts.size()); ++i)
+    if (i >= parts.size())
+      missing += "not expected: " + texts[i] + "\n";
+    else
+      missing += lacks(i < texts.size() ? texts[i] : "", parts[i]);
+  return missing;
+}
 
 }  // namespace sdp::testing

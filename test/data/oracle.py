@@ -4,11 +4,12 @@
 
 Readers: tarfile and Pillow; also the same images written as shards with .cls. Arrays: written by safetensors.
 Order: Philox4x32-10 and the Feistel network in plain Python. Augmentation and mixing: torchvision.
-Tokens: shards written, cut into samples and scanned with numpy.
+Tokens: shards written, cut into samples and scanned with numpy; an epoch of a large one uses little memory.
 """
 import io
 import json
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -40,9 +41,20 @@ def read_with_pillow(folder, split):
             for member in tar:
                 files.append(tar.extractfile(member).read())
                 labels.append(int(member.name.split("/")[0]))
-                image = np.asarray(Image.open(io.BytesIO(files[-1])).convert("RGB"))
-                images.append(image.transpose(2, 0, 1))
+                images.append(np.asarray(Image.open(io.BytesIO(files[-1])).convert("RGB")).transpose(2, 0, 1))
     return np.array(labels), np.stack(images), files
+
+
+def write_shards(pattern, samples, per_shard):
+    """JPEG files with their labels in .cls members, as tarfile's pax format writes them; some names are long."""
+    for shard, first in enumerate(range(0, len(samples), per_shard)):
+        with tarfile.open(pattern.format(shard), "w", format=tarfile.PAX_FORMAT) as tar:
+            for i, (file, label) in enumerate(samples[first : first + per_shard]):
+                key = f"{'long' * 60 + '/' if i % 3 == 0 else ''}{i:06d}"
+                for extension, data in (("cls", str(label).encode()), ("jpg", file)):
+                    member = tarfile.TarInfo(f"{key}.{extension}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
 
 
 def records_of(blob):
@@ -60,17 +72,9 @@ def check_example_data(program, folder):
 
 
 def check_shards_with_cls(program, folder):
-    """As tarfile's pax format writes them, in shards of 400 images, long names included."""
     labels, _, files = read_with_pillow(folder, "test")
     with tempfile.TemporaryDirectory() as name:
-        for shard in range(3):
-            with tarfile.open(pathlib.Path(name) / f"test-{shard:06d}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
-                for i in range(shard * 400, min(len(files), (shard + 1) * 400)):
-                    key = f"{'long' * 60}/{i:06d}" if i % 100 == 0 else f"{i:06d}"
-                    for extension, data in (("jpg", files[i]), ("cls", str(labels[i]).encode())):
-                        member = tarfile.TarInfo(f"{key}.{extension}")
-                        member.size = len(data)
-                        tar.addfile(member, io.BytesIO(data))
+        write_shards(name + "/test-{:06d}.tar", list(zip(files, labels)), 400)
         assert dump(program, name, "pixels", "test", "cifar10") == dump(program, folder, "pixels", "test", "cifar10")
 
 
@@ -157,11 +161,13 @@ def permutation(size, seed, epoch):
     return order
 
 
-def augmented(image, seed, position):
-    source = numbers(seed, CROP, position)
-    top, left = below(source, 9), below(source, 9)
-    image = transforms.crop(transforms.pad(torch.from_numpy(image), 4), top, left, 32, 32)
-    if below(numbers(seed, FLIP, position), 2):
+def augmented(image, seed, position, steps):
+    image = torch.from_numpy(image)
+    if "crop" in steps:
+        source = numbers(seed, CROP, position)
+        top, left = below(source, 9), below(source, 9)
+        image = transforms.crop(transforms.pad(image, 4), top, left, 32, 32)
+    if "flip" in steps and below(numbers(seed, FLIP, position), 2):
         image = transforms.hflip(image)
     image = transforms.convert_image_dtype(image, torch.float32)
     return transforms.normalize(image, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)).numpy()
@@ -210,16 +216,14 @@ def check_batches(program, folder):
     seed, batch_size = 2**40 + 5, 16
     labels, images = records_of(dump(program, folder, "pixels", "train", "cifar10"))
     order = permutation(len(labels), seed, 0) + permutation(len(labels), seed, 1)
-    for alphas in ((0, 0), (0.2, 0), (0, 1), (0.8, 0.5)):
-        blob = dump(program, folder, "batches", seed, *alphas)
-        at, mixups, cutmixes = 0, 0, 0
-
-        def take(dtype, count):
-            nonlocal at
-            values = np.frombuffer(blob, dtype, count, at)
-            at += values.nbytes
-            return values
-
+    cases = [((0, 0), steps.split()) for steps in ("", "crop", "flip", "flip crop")]
+    cases += [(alphas, ["crop", "flip"]) for alphas in ((0.2, 0), (0, 1), (0.8, 0.5))]
+    for alphas, steps in cases:
+        fields = [("samples", np.int64, batch_size), ("labels", np.int64, batch_size)]
+        fields += [("mixed_labels", np.int64, batch_size)] if any(alphas) else []
+        fields += [("mix", np.float64), ("images", np.float32, (batch_size, 3, 32, 32))]
+        batches = iter(np.frombuffer(dump(program, folder, "batches", seed, *alphas, *steps), np.dtype(fields)))
+        mixups, cutmixes = 0, 0
         for step in range(11, 15):
             for micro_batch in range(3):
                 for worker, replica in ((1, 0), (3, 1)):
@@ -227,29 +231,30 @@ def check_batches(program, folder):
                     positions = range(first, first + batch_size)
                     samples = [order[position] for position in positions]
                     expected_labels = labels[samples].astype(np.int64)
-                    expected = np.stack([augmented(images[order[p]].copy(), seed, p) for p in positions])
-                    assert take(np.int64, batch_size).tolist() == samples, (step, micro_batch, worker)
-                    assert take(np.int64, batch_size).tolist() == expected_labels.tolist()
+                    expected = np.stack([augmented(images[order[p]].copy(), seed, p, steps) for p in positions])
+                    batch = next(batches)
+                    assert batch["samples"].tolist() == samples, (step, micro_batch, worker)
+                    assert batch["labels"].tolist() == expected_labels.tolist()
                     if not any(alphas):
-                        assert take(np.float64, 1) == 1
-                        assert np.array_equal(take(np.float32, expected.size), expected.ravel())
+                        assert batch["mix"] == 1 and np.array_equal(batch["images"], expected), steps
                         continue
                     expected, soft, use_mixup = mixed(expected, expected_labels, seed, first, *alphas)
-                    mixed_labels, mix = take(np.int64, batch_size), take(np.float64, 1)
-                    one_hot = np.eye(10)
-                    assert np.allclose(mix * one_hot[expected_labels] + (1 - mix) * one_hot[mixed_labels], soft, atol=1e-6)
-                    got = take(np.float32, expected.size)
-                    assert np.allclose(got, expected.ravel(), rtol=0, atol=2e-6 if use_mixup else 0)
+                    one_hot, mix = np.eye(10), batch["mix"]
+                    ours = mix * one_hot[expected_labels] + (1 - mix) * one_hot[batch["mixed_labels"]]
+                    assert np.allclose(ours, soft, atol=1e-6)
+                    assert np.allclose(batch["images"], expected, rtol=0, atol=2e-6 if use_mixup else 0)
                     mixups, cutmixes = mixups + use_mixup, cutmixes + (not use_mixup)
-        assert at == len(blob)
+        assert next(batches, None) is None
         assert (mixups > 0, cutmixes > 0) == (alphas[0] > 0, alphas[1] > 0)
 
 
-def write_tokens(path, tokens):
-    """As llm.c's write_datafile writes them for gpt-2 (uint16) and llama-3 (uint32)."""
+def write_tokens(path, tokens, stated=None):
+    """As llm.c's write_datafile writes them for gpt-2 (uint16) and llama-3 (uint32); a sparse file if more are stated."""
     header = np.zeros(256, np.int32)
-    header[:3] = *{2: (20240520, 1), 4: (20240801, 7)}[tokens.itemsize], len(tokens)
+    header[:3] = *{2: (20240520, 1), 4: (20240801, 7)}[tokens.itemsize], stated or len(tokens)
     path.write_bytes(header.tobytes() + tokens.tobytes())
+    if stated:
+        os.truncate(path, 1024 + stated * tokens.itemsize)
 
 
 def windows(tokens, length):
@@ -300,11 +305,26 @@ def check_token_scan(program, _):
                 assert line == want or re.search(want, line), (line, want)
 
 
+def check_token_epoch(program, _):
+    """Training reads every sample of a sparse file of 512 MiB once, and holds little of it."""
+    length, tokens = 1024, 1 << 28
+    with tempfile.TemporaryDirectory() as name:
+        path = pathlib.Path(name) / "sparse_train_0.bin"
+        write_tokens(path, np.zeros(0, np.uint16), tokens + 1)
+        marked = np.memmap(path, np.uint16, "r+", 1024)
+        marked[: tokens - 1 : 268_501] = np.arange(1, 1001)  # in samples spread over the file, at all kinds of places
+        marked.flush()
+        *found, memory_kib = np.frombuffer(dump(program, name, "epoch", length), np.int64)
+        assert sorted(found) == list(range(1, 1001))
+        assert memory_kib < 100_000, memory_kib
+
+
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
     for check in (
         check_example_data, check_arrays, check_shards_with_cls, check_batches, check_tokens, check_token_scan,
+        check_token_epoch,
     ):
         check(program, folder)
         print(f"{check.__name__}: ok")

@@ -5,11 +5,9 @@
 Decoding: Pillow. Crops and resizing: torchvision's RandomResizedCrop (with lib/data's random numbers), Resize
 and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here, or those of FOLDER/train.
 """
-import io
 import pathlib
 import struct
 import sys
-import tarfile
 import tempfile
 import warnings
 import zlib
@@ -18,7 +16,7 @@ from unittest import mock
 import numpy as np
 import torch
 import torchvision.transforms.functional as transforms
-from oracle import below, dump, numbers, uniform
+from oracle import below, dump, numbers, uniform, write_shards
 from PIL import Image, ImageDraw
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import RandomResizedCrop
@@ -26,7 +24,6 @@ from torchvision.transforms import RandomResizedCrop
 RESIZED_CROP = 5
 SEED = 2**40 + 5
 SIZE, RESIZE = 64, 73
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def drawn(width, height, random):
@@ -62,35 +59,33 @@ def png_chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def write_png(path, width, height, depth, color, random):
+def write_png(path, width, height, depth, color, rows, *more, interlaced=0):
+    """`more`: chunks before the pixels."""
+    header = struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, interlaced)
+    chunks = [png_chunk(b"IHDR", header), *more, png_chunk(b"IDAT", zlib.compress(rows)), png_chunk(b"IEND", b"")]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+
+def write_random_png(path, width, height, depth, color, random):
     """A PNG of random values that Pillow does not write: every depth and color type, with transparent colors."""
     samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
-    row_bytes = (width * samples * depth + 7) // 8
-    rows = random.integers(0, 256, (height, 1 + row_bytes), np.uint8)
+    rows = random.integers(0, 256, (height, 1 + (width * samples * depth + 7) // 8), np.uint8)
     rows[:, 0] = 0  # no filter
     if depth == 16:
         rows[::2, 1::2] = 0  # values below 256
-    palette = random.integers(0, 256, 3 * 2**depth, np.uint8).tobytes() if color == 3 else b""
-    transparent = {0: b"\0\1", 2: b"\0\1\0\2\0\3", 3: bytes(range(2))}.get(color, b"")
-    path.write_bytes(
-        PNG_SIGNATURE
-        + png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0))
-        + png_chunk(b"gAMA", struct.pack(">I", 100_000))
-        + (png_chunk(b"PLTE", palette) if palette else b"")
-        + (png_chunk(b"tRNS", transparent) if transparent else b"")
-        + png_chunk(b"IDAT", zlib.compress(rows.tobytes()))
-        + png_chunk(b"IEND", b"")
-    )
+    more = [png_chunk(b"gAMA", struct.pack(">I", 100_000))]
+    if color == 3:
+        more.append(png_chunk(b"PLTE", random.integers(0, 256, 3 * 2**depth, np.uint8).tobytes()))
+    if transparent := {0: b"\0\1", 2: b"\0\1\0\2\0\3", 3: bytes(range(2))}.get(color):
+        more.append(png_chunk(b"tRNS", transparent))
+    write_png(path, width, height, depth, color, rows.tobytes(), *more)
 
 
 def write_interlaced(path, pixels):
     """The seven passes of Adam7, as the PNG specification has them."""
     passes = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
     rows = b"".join(b"\0" + row.tobytes() for x, y, dx, dy in passes for row in pixels[y::dy, x::dx])
-    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 1)
-    path.write_bytes(
-        PNG_SIGNATURE + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", zlib.compress(rows)) + png_chunk(b"IEND", b"")
-    )
+    write_png(path, pixels.shape[1], pixels.shape[0], 8, 2, rows, interlaced=1)
 
 
 def check_other_formats(program, _):
@@ -100,7 +95,7 @@ def check_other_formats(program, _):
         folder = pathlib.Path(name)
         for color, depths in {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}.items():
             for depth in depths:
-                write_png(folder / f"{color}-{depth}.png", 37, 21, depth, color, random)
+                write_random_png(folder / f"{color}-{depth}.png", 37, 21, depth, color, random)
         image = drawn(83, 61, random).convert("RGBA")
         image.putalpha(Image.fromarray(random.integers(0, 256, (61, 83), np.uint8)))
         for mode in ("1", "L", "P", "RGB", "RGBA"):
@@ -111,23 +106,16 @@ def check_other_formats(program, _):
         for path in sorted(folder.iterdir()):
             with warnings.catch_warnings(action="ignore"):  # of transparent palettes
                 expected = np.asarray(Image.open(path).convert("RGB"))
-            got = np.frombuffer(dump(program, "decode", path), np.uint8, offset=16)
+            got = np.frombuffer(dump(program, path, "decode"), np.uint8, offset=16)
             assert np.array_equal(got, expected.ravel()), path.name
     print("PNG and WebP: those of Pillow")
 
 
-def write_shards(folder, shards):
-    """The same JPEG images in shards of 7, in the same order, as tarfile's pax format has them; some names are long."""
+def write_image_shards(folder, shards):
+    """The same images in shards of 7, in the same order."""
     for split in ("train", "val"):
-        samples = ImageFolder(folder / split).samples
-        for first in range(0, len(samples), 7):
-            with tarfile.open(shards / f"set-{split}-{first:06d}.tar", "w", format=tarfile.PAX_FORMAT) as tar:
-                for i, (path, label) in enumerate(samples[first : first + 7]):
-                    key = ("long" * 60 + "/" if i % 3 == 0 else "") + pathlib.Path(path).stem
-                    for extension, data in (("cls", str(label).encode()), ("JPEG", pathlib.Path(path).read_bytes())):
-                        member = tarfile.TarInfo(f"{key}.{extension}")
-                        member.size = len(data)
-                        tar.addfile(member, io.BytesIO(data))
+        samples = [(pathlib.Path(path).read_bytes(), label) for path, label in ImageFolder(folder / split).samples]
+        write_shards(f"{shards}/set-{split}-{{:06d}}.tar", samples, 7)
 
 
 def difference(got, expected):
@@ -138,7 +126,7 @@ def check_decoding(program, folder):
     worst = 0
     for path in sorted(folder.glob("*/*/*")):
         expected = np.asarray(Image.open(path).convert("RGB"))
-        blob = dump(program, "decode", path)
+        blob = dump(program, path, "decode")
         assert np.frombuffer(blob, np.int64, 2).tolist() == list(expected.shape[:2]), path
         got = np.frombuffer(blob, np.uint8, offset=16).reshape(expected.shape)
         worst = max(worst, difference(got, expected).max())
@@ -162,7 +150,7 @@ def random_box(width, height, position):
 
 def check_boxes(program, _):
     for width, height in ((500, 375), (375, 500), (31, 47), (1000, 60), (60, 1000), (1, 1), (2, 5)):
-        got = np.frombuffer(dump(program, "boxes", width, height, SEED, 300), np.int64).reshape(-1, 4)
+        got = np.frombuffer(dump(program, "none", "boxes", width, height, SEED, 300), np.int64).reshape(-1, 4)
         for position, (left, top, right, bottom) in enumerate(got.tolist()):
             expected = random_box(width, height, position)
             assert (top, left, bottom - top, right - left) == expected, (width, height, position)
@@ -175,51 +163,46 @@ def images_of(blob):
 
 
 def expected_images(folder, split):
-    """Labels and images [N, 3, SIZE, SIZE] of a split by torchvision alone."""
-    dataset = ImageFolder(folder / split)
-    labels, images = [], []
-    for index, (path, label) in enumerate(dataset.samples):
+    """Labels and images [N, 3, SIZE, SIZE] of a split by torchvision alone, and which are tall."""
+    labels, images, tall = [], [], []
+    for index, (path, label) in enumerate(ImageFolder(folder / split).samples):
         image = Image.open(path).convert("RGB")
+        tall.append(image.height > 2 * image.width)
         if split == "train":
             image = transforms.resized_crop(image, *random_box(*image.size, 1000 + index), [SIZE, SIZE])
         else:
             image = transforms.center_crop(transforms.resize(image, [RESIZE]), [SIZE, SIZE])
         labels.append(label)
         images.append(np.asarray(image).transpose(2, 0, 1))
-    return np.array(labels), np.stack(images)
-
-
-def image_sizes(folder):
-    return [Image.open(path).size for path, _ in ImageFolder(folder).samples]
+    return np.array(labels), np.stack(images), np.array(tall)
 
 
 def check_dataset(program, folder):
     with tempfile.TemporaryDirectory() as name:
-        write_shards(folder, pathlib.Path(name))
+        write_image_shards(folder, name)
         for split, ours in (("train", "train"), ("val", "test")):
-            labels, expected = expected_images(folder, split)
-            blob = dump(program, "imagenet", folder, ours, SIZE, RESIZE, 0, SEED)
+            labels, expected, tall = expected_images(folder, split)
+            blob = dump(program, folder, "imagenet", ours, SIZE, RESIZE, 0, SEED)
             got_labels, got = images_of(blob)
             assert np.array_equal(got_labels, labels), split
             off = difference(got, expected)
-            tall = np.array([height > 2 * width for width, height in image_sizes(folder / split)])
             print(f"{split}: within {off.max()} of torchvision, {np.mean(off > 0):.2e} of the values differ")
             # Pillow 13 begins with the vertical pass for tall images, and so rounds at other places.
             assert off.max() <= 1 and np.mean(off[~tall] > 0) < 0.01, split
-            assert dump(program, "imagenet", name, ours, SIZE, RESIZE, 0, SEED) == blob, f"shards of {split}"
+            assert dump(program, name, "imagenet", ours, SIZE, RESIZE, 0, SEED) == blob, f"shards of {split}"
 
 
 def check_scaled_decoding(program, folder):
     """Reduced decoding applies a box filter over 2, 4 or 8 pixels before the triangle filter; evaluation does not."""
-    _, plain = images_of(dump(program, "imagenet", folder, "train", SIZE, RESIZE, 0, SEED))
-    _, scaled = images_of(dump(program, "imagenet", folder, "train", SIZE, RESIZE, 1, SEED))
+    _, plain = images_of(dump(program, folder, "imagenet", "train", SIZE, RESIZE, 0, SEED))
+    _, scaled = images_of(dump(program, folder, "imagenet", "train", SIZE, RESIZE, 1, SEED))
     off = difference(scaled, plain)
     changed = off.reshape(len(off), -1).mean(1)
     changed = changed[changed > 0]
     print(f"scaled decoding: {len(changed)} of {len(off)} images differ, mean {changed.mean():.2f}, worst image {changed.max():.2f}")
     assert len(changed) > 0
     assert changed.mean() < 2 and changed.max() < 4
-    evaluation = [dump(program, "imagenet", folder, "test", SIZE, RESIZE, scaled, SEED) for scaled in (0, 1)]
+    evaluation = [dump(program, folder, "imagenet", "test", SIZE, RESIZE, scaled, SEED) for scaled in (0, 1)]
     assert evaluation[0] == evaluation[1]
 
 

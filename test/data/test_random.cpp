@@ -1,11 +1,12 @@
+#include <array>
 #include <cmath>
-#include <stdexcept>
-#include <vector>
 
 #include "catch.h"
 #include "data/random.h"
 
 using namespace sdp;
+
+// Streams, uniform() and below() for small numbers are compared with plain Python by oracle.py.
 
 TEST_CASE("philox4x32 gives the known answers of Random123's kat_vectors", "[data]") {
   using Words = std::array<uint32_t, 4>;
@@ -16,21 +17,7 @@ TEST_CASE("philox4x32 gives the known answers of Random123's kat_vectors", "[dat
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("below(n) is uniform in 0..n-1", "[data]") {
-  constexpr int kDraws = 90'000;
-  for (const uint64_t n : {1, 2, 9, 10}) {
-    std::vector<int> count(n);
-    CounterRandom random(3, RandomPurpose::kCrop, n);
-    for (int i = 0; i < kDraws; ++i)
-      ++count.at(random.below(n));
-    // Six standard deviations of a binomial count.
-    const double p = 1.0 / static_cast<double>(n);
-    for (const int c : count)
-      CHECK(std::abs(c - kDraws * p) <= 6 * std::sqrt(kDraws * p * (1 - p)));
-  }
-}
-
-TEST_CASE("below(n) keeps large ranges unbiased", "[data]") {
+TEST_CASE("below(n) keeps large ranges unbiased, and refuses 0", "[data]") {
   // Without rejection, multiply-high of n = 3 * 2^62 gives every third value twice as often, which the
   // residues modulo 3 show.
   const uint64_t n = uint64_t{3} << 62;
@@ -44,17 +31,38 @@ TEST_CASE("below(n) keeps large ranges unbiased", "[data]") {
   }
   for (const int c : count)
     CHECK(std::abs(c - kDraws / 3) < 500);
+  CHECK_THROWS_AS(random.below(0), std::logic_error);
 }
 
-TEST_CASE("below(0) is refused, uniform() stays in [0, 1)", "[data]") {
-  CounterRandom random(5, RandomPurpose::kCrop, 0);
-  CHECK_THROWS_AS(random.below(0), std::logic_error);
-  double sum = 0;
-  for (int i = 0; i < 10'000; ++i) {
-    const double value = random.uniform();
-    REQUIRE(value >= 0);
-    REQUIRE(value < 1);
-    sum += value;
+TEST_CASE("symmetric_beta has the moments of Beta(alpha, alpha)", "[data]") {
+  constexpr int kDraws = 50'000;
+  for (const double alpha : {0.01, 0.2, 1.0, 1.5, 40.0}) {
+    CounterRandom random(17, RandomPurpose::kMix, 0);
+    double sum = 0, sum_of_squares = 0, sum_of_fourths = 0;
+    for (int i = 0; i < kDraws; ++i) {
+      const double draw = random.symmetric_beta(alpha);
+      REQUIRE((draw >= 0 && draw <= 1));
+      sum += draw - 0.5;
+      sum_of_squares += std::pow(draw - 0.5, 2);
+      sum_of_fourths += std::pow(draw - 0.5, 4);
+    }
+    const double variance = 1 / (4 * (2 * alpha + 1));
+    const double fourth = variance * variance * 3 * (2 * alpha + 1) / (2 * alpha + 3);  // central
+    INFO(alpha);
+    CHECK(std::abs(sum / kDraws) < 5 * std::sqrt(variance / kDraws));
+    CHECK(std::abs(sum_of_squares / kDraws - variance) <
+          5 * std::sqrt((fourth - variance * variance) / kDraws));
+    CHECK(sum_of_fourths / kDraws == Approx(fourth).epsilon(0.06));
   }
-  CHECK(sum / 10'000 == Approx(0.5).margin(0.02));
+}
+
+TEST_CASE("symmetric_beta is finite for extreme alpha, and refuses values that are not positive", "[data]") {
+  CounterRandom random(1, RandomPurpose::kMix, 0);
+  for (int i = 0; i < 100; ++i) {
+    const double either = random.symmetric_beta(1e-9);
+    CHECK((either < 1e-6 || either > 1 - 1e-6));
+    CHECK(random.symmetric_beta(1e12) == Approx(0.5).epsilon(1e-4));
+  }
+  for (const double alpha : {0.0, -1.0, std::nan("")})
+    CHECK_THROWS_AS(random.symmetric_beta(alpha), std::logic_error);
 }

@@ -1,7 +1,9 @@
-#include <numeric>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <limits>
 
 #include "catch.h"
-#include "data/loader.h"
 #include "data/tokens.h"
 #include "fixtures.h"
 #include "spec/error.h"
@@ -9,61 +11,81 @@
 using namespace sdp;
 using namespace sdp::testing;
 
+// Samples and scans are compared with numpy by oracle.py.
+
 namespace {
 
-/// first, first + 1, ..
-std::vector<uint16_t> counting(size_t size, uint16_t first) {
-  std::vector<uint16_t> tokens(size);
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
-}
-
 constexpr int64_t kAnyVocabulary = int64_t{1} << 32;
+constexpr int64_t kBeyondInt32 = int64_t{1} << 31;
 
-TokenDataset open(const TempFolder& folder, Split split, int64_t sequence_length,
-                  int64_t vocab_size = kAnyVocabulary) {
-  return {tokens_in(folder.path(), sequence_length), split, vocab_size};
+std::string shard_of(const std::vector<uint16_t>& tokens) {
+  return token_shard(tokens);
+}
+std::string shard_of(const std::vector<uint32_t>& tokens) {
+  return wide_token_shard(tokens);
 }
 
-std::string open_error(const std::filesystem::path& folder, Split split = Split::kTrain) {
-  return message_of<DataError>([&] { TokenDataset(tokens_in(folder, 4), split, kAnyVocabulary); });
+TokenDataset open(const TempFolder& folder, int64_t sequence_length, int64_t vocab_size = kAnyVocabulary) {
+  return {tokens_in(folder.path(), sequence_length), Split::kTrain, vocab_size};
 }
 
-/// 30 samples of 8 tokens in three shards.
-void write_shards(const TempFolder& folder) {
-  for (uint16_t shard = 0; shard < 3; ++shard)
-    folder.write("text_train_00000" + std::to_string(shard) + ".bin",
-                 token_shard(counting(10 * 8 + 1, static_cast<uint16_t>(1000 * shard))));
+std::string open_error(const TempFolder& folder) {
+  return message_of<DataError>([&] { open(folder, 4); });
+}
+
+std::vector<int64_t> sample(const TokenDataset& dataset, int64_t index) {
+  Buffer<int64_t> tokens;
+  dataset.append_sample(index, tokens);
+  return {tokens.begin(), tokens.end()};
+}
+
+/// Each vocabulary with tokens within it and beyond it, at every kind of place in a sample.
+template <class Token>
+void check_vocabularies(const std::vector<int64_t>& vocabularies, const std::vector<int64_t>& more_tokens) {
+  constexpr int64_t kLength = 40;  // more than a vector register, with a remainder
+  const TempFolder folder;
+  for (const int64_t vocab_size : vocabularies)
+    for (const int64_t place : {0, 15, 31, 40}) {
+      std::vector<int64_t> tokens = {vocab_size - 1, vocab_size};
+      tokens.insert(tokens.end(), more_tokens.begin(), more_tokens.end());
+      for (const int64_t token : tokens) {
+        CAPTURE(vocab_size, place, token);
+        const int64_t position = kLength + place;
+        std::vector<Token> shard(2 * kLength + 1);
+        shard[static_cast<size_t>(position)] = static_cast<Token>(token);
+        folder.write("x_train_0.bin", shard_of(shard));
+        const TokenDataset dataset = open(folder, kLength, vocab_size);
+        if (token < vocab_size) {
+          CHECK(sample(dataset, 1)[static_cast<size_t>(place)] == token);
+          continue;
+        }
+        const auto offset = 1024 + static_cast<int64_t>(sizeof(Token)) * position;
+        CHECK_SAYS(
+            message_of<DataError>([&] { sample(dataset, 1); }),
+            "x_train_0.bin: token " + std::to_string(token) + " at position " + std::to_string(position),
+            "offset " + std::to_string(offset), "model.vocab_size: " + std::to_string(vocab_size));
+        const std::vector<TrainingSample> order = {{.position = 0, .index = 1}};
+        CHECK_THROWS_AS(dataset.training_batch(order, {}, 0), DataError);
+        CHECK_THROWS_AS(dataset.eval_batch(std::vector<int64_t>{0, 1}), DataError);
+        if (place > 0) CHECK_NOTHROW(sample(dataset, 0));
+      }
+    }
 }
 
 }  // namespace
 
-ModelSpec model_of(int64_t vocab_size) {
-  return {.kind = LlamaSpec{.vocab_size = vocab_size}};
-}
-
-TEST_CASE("open_dataset opens tokens with the sequence length of the spec", "[data]") {
-  const TempFolder folder;
-  write_shards(folder);
-  const DataSpec spec = tokens_in(folder.path(), 5);
-  const ModelSpec model = model_named("llama_tiny");
-  const auto dataset = open_dataset(spec, model, Split::kTrain);
-  CHECK(dataset->size() == 3 * 16);
-  const Batch batch = dataset->eval_batch(std::vector<int64_t>{15, 16});
-  CHECK(batch.samples == std::vector<int64_t>{15, 16});
-  CHECK(batch.tokens == Buffer<int64_t>{75, 76, 77, 78, 79, 80, 1000, 1001, 1002, 1003, 1004, 1005});
-  CHECK(batch.images.empty());
-  CHECK(batch.labels.empty());
-  CHECK(message_of<DataError>([&] {
-          open_dataset(spec, model, Split::kTest);
-        }).find("no *val*.bin or *test*.bin") != std::string::npos);
+TEST_CASE("a token beyond the vocabulary is an error when it is read, wherever in the sample it is",
+          "[data]") {
+  check_vocabularies<uint16_t>({1, 300, 32767, 65535}, {65535});
+  constexpr int64_t kLargest = std::numeric_limits<uint32_t>::max();
+  check_vocabularies<uint32_t>({1, 128256, kBeyondInt32, kBeyondInt32 + 1, kLargest},
+                               {kBeyondInt32 - 1, kBeyondInt32, kBeyondInt32 + 128255, kLargest});
 }
 
 TEST_CASE("damaged shards are named with the damage", "[data]") {
   const TempFolder folder;
-  folder.write("x_train_0.bin", token_shard(counting(100, 0)));
-  REQUIRE(open_error(folder.path()).empty());
-  const std::vector<uint16_t> tokens = counting(100, 0);
+  const std::vector<uint16_t> tokens(100);
+  folder.write("x_train_0.bin", token_shard(tokens));
   for (const auto& [bytes, damage] :
        {std::pair{std::string(), "0 bytes"},
         {token_shard(tokens).substr(0, 1000), "1000 bytes"},
@@ -77,23 +99,23 @@ TEST_CASE("damaged shards are named with the damage", "[data]") {
         {token_shard({}, -1), "1024 bytes"},
         {"\x1f\x8b\x08" + std::string(2000, 'z'), "is compressed by gzip"}}) {
     folder.write("x_train_1.bin", bytes);
-    CHECK_SAYS(open_error(folder.path()), std::string("x_train_1.bin: ") + damage);
+    CHECK_SAYS(open_error(folder), std::string("x_train_1.bin: ") + damage);
   }
   folder.write("x_train_1.bin", token_shard(tokens));
   folder.write("dir_train.bin/inside", "a folder is no shard");
-  CHECK(open_error(folder.path()).empty());
-  std::filesystem::create_symlink("nowhere", folder.path() / "x_train_2.bin");
-  CHECK_SAYS(open_error(folder.path()), "cannot open", "x_train_2.bin", "No such file");
+  CHECK(open_error(folder).empty());
+  std::filesystem::create_symlink("nowhere", folder / "x_train_2.bin");
+  CHECK_SAYS(open_error(folder), "x_train_2.bin", "No such file");
 }
 
 TEST_CASE("shards too short for one sample are refused only if all are", "[data]") {
   const TempFolder folder;
-  folder.write("x_train_0.bin", token_shard(counting(3, 0)));
-  folder.write("x_train_1.bin", token_shard(counting(4, 0)));
-  CHECK_SAYS(open_error(folder.path()), "x_train_0.bin",
-             "the longest of 2 shards has 4 tokens, expected at least 5", "Lower data.sequence_length");
-  folder.write("x_train_2.bin", token_shard(counting(5, 0)));
-  CHECK(open_error(folder.path()).empty());
+  folder.write("x_train_0.bin", token_shard({0, 1, 2}));
+  folder.write("x_train_1.bin", token_shard({0, 1, 2, 3}));
+  CHECK_SAYS(open_error(folder), "x_train_0.bin", "2 shards has 4 tokens, expected at least 5",
+             "Lower data.sequence_length");
+  folder.write("x_train_2.bin", token_shard({0, 1, 2, 3, 4}));
+  CHECK(open_error(folder).empty());
 }
 
 TEST_CASE("a vocabulary too small for a token is refused with the token's place", "[data]") {
@@ -101,17 +123,70 @@ TEST_CASE("a vocabulary too small for a token is refused with the token's place"
   folder.write("x_train_0.bin", token_shard({5, 6, 90, 7, 8}));
   folder.write("x_train_1.bin", token_shard({5, 300, 8, 300, 299, 1}));
   folder.write("x_train_2.bin", token_shard({300, 1}));
-  const TokenDataset dataset = open(folder, Split::kTrain, 2);
+  const TokenDataset dataset = open(folder, 2);
   const TokenDataset::Place largest = dataset.largest_token(1000);
   CHECK(largest.shard.filename() == "x_train_1.bin");
   CHECK(largest.position == 1);
   CHECK(largest.token == 300);
   CHECK(dataset.largest_token(6).token == 90);
   CHECK(dataset.largest_token(7).token == 300);
-
+  const auto error_with = [&](int64_t vocab_size) {
+    return message_of<UsageError>([&] { dataset.check_fits({.kind = LlamaSpec{.vocab_size = vocab_size}}); });
+  };
   for (const int64_t enough : {301, 50257, 65536, 128256})
-    CHECK_NOTHROW(dataset.check_fits(model_of(enough)));
-  CHECK_SAYS(message_of<UsageError>([&] { dataset.check_fits(model_of(300)); }),
-             "model.vocab_size: 300 is smaller than a token", "x_train_1.bin has token 300 at position 1",
-             "Set model.vocab_size: 301");
+    CHECK(error_with(enough).empty());
+  CHECK_SAYS(error_with(300), "model.vocab_size: 300", "x_train_1.bin has token 300 at position 1",
+             "model.vocab_size: 301");
+}
+
+TEST_CASE("shards with more than 2^32 tokens state their number modulo 2^32", "[data]") {
+  const TempFolder folder;
+  const std::filesystem::path path = folder / "x_train_0.bin";
+  const int64_t tokens = (int64_t{1} << 32) + 9;
+  const auto write = [&](uint32_t stated) {
+    folder.write("x_train_0.bin", token_header(stated, 20240520, 1));
+    std::filesystem::resize_file(path, static_cast<uintmax_t>(1024 + 2 * tokens));  // takes no space
+    const std::vector<uint16_t> last = {11, 12, 13, 14, 15};
+    const int file = ::open(path.c_str(), O_WRONLY);
+    REQUIRE(::pwrite(file, last.data(), 10, 1024 + 2 * (tokens - 5)) == 10);
+    ::close(file);
+  };
+  write(9);
+  const TokenDataset dataset = open(folder, 4, 16), small = open(folder, 4, 14);
+  REQUIRE(dataset.size() == (tokens - 1) / 4);
+  CHECK(sample(dataset, dataset.size() - 1) == std::vector<int64_t>{11, 12, 13, 14, 15});
+  CHECK(sample(dataset, dataset.size() - 2) == std::vector<int64_t>{0, 0, 0, 0, 11});
+  CHECK_SAYS(message_of<DataError>([&] { sample(small, small.size() - 1); }),
+             "token 14 at position 4294967303 (offset 8589935630)");
+  write(8);
+  CHECK_SAYS(open_error(folder), "8589935634 bytes, expected 8589935632", "4294967304 tokens", "modulo 2^32");
+}
+
+TEST_CASE("a scan reads what can be read of all shards and names every problem", "[data]") {
+  const TempFolder folder;
+  folder.write("x_train_0.bin", token_shard({7, 900, 2, 500}));
+  folder.write("x_train_1.bin", token_shard({5, 6}));
+  folder.write("x_train_2.bin", "short");
+  folder.write("x_train_3.bin", token_shard({8, 9, 1000}).substr(0, 1024 + 5));
+  folder.write("x_train_4.bin", token_shard({8, 9, 10}, 3, 1));
+  std::filesystem::create_symlink("nowhere", folder / "x_train_5.bin");
+  folder.write("x_train_6.bin", wide_token_shard({1, 2, 3}));
+  std::vector<std::string> problems;
+  std::vector<int64_t> tokens;
+  const DataSpec spec = tokens_in(folder.path(), 2);
+  for (const TokenScan& scan : scan_tokens(spec, Split::kTrain, 500, collect_into(problems)))
+    tokens.push_back(scan.tokens);
+  CHECK(tokens == std::vector<int64_t>{4, 2, 0, 2, 0, 0, 3});
+  const std::vector<std::string> sizes = {"x_train_6.bin: tokens of 32 bits",
+                                          "x_train_0.bin has tokens of 16 bits"};
+  CHECK(lacks(problems, {{"x_train_0.bin: 2 of 4 tokens", "position 1 (offset 1026)"},
+                         {"x_train_2.bin"},
+                         {"x_train_3.bin"},
+                         {"x_train_4.bin"},
+                         {"x_train_5.bin"},
+                         sizes}) == "");
+  CHECK_THROWS_AS(scan_tokens(spec, Split::kTrain, 500, throw_problem), DataError);
+  for (const char* name : {"x_train_2.bin", "x_train_3.bin", "x_train_4.bin", "x_train_5.bin"})
+    std::filesystem::remove(folder / name);
+  CHECK(lacks(open_error(folder), sizes) == "");
 }
