@@ -1,3 +1,6 @@
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -14,6 +17,18 @@
 
 using namespace sdp;
 namespace fs = std::filesystem;
+
+namespace {
+
+std::vector<fs::path>* synced = nullptr;  // what fsync was called for
+
+}  // namespace
+
+/// In place of the C library's.
+extern "C" int fsync(int descriptor) {
+  if (synced) synced->push_back(fs::read_symlink("/proc/self/fd/" + std::to_string(descriptor)));
+  return static_cast<int>(::syscall(SYS_fsync, descriptor));
+}
 
 namespace {
 
@@ -96,6 +111,20 @@ std::string refusal_of_changed(const std::function<void(nlohmann::ordered_json& 
 using Steps = std::vector<int64_t>;
 
 }  // namespace
+
+TEST_CASE("a commit syncs every file before the name under which it counts, and then that name", "[store]") {
+  const TempFolder run;
+  const CheckpointStore store(run.path());
+  const Manifest manifest = write_files(store, 4);
+  const fs::path partial = store.partial_path(4), checkpoints = partial.parent_path();
+  std::vector<fs::path> calls;
+  synced = &calls;
+  store.commit(4, manifest, /*keep_last=*/1, {});
+  synced = nullptr;
+  const fs::path new_manifest = partial / (std::string(kManifestName) + ".tmp");
+  CHECK(calls ==
+        std::vector<fs::path>{partial, new_manifest, partial, checkpoints, run / "latest.tmp", run.path()});
+}
 
 TEST_CASE("a manifest is read back from its file, whose hash it contains", "[manifest]") {
   const Manifest manifest = manifest_with_files();
