@@ -55,7 +55,7 @@ def compare_run(run_dir, data, spec, learning_rate):
     precision, steps, optimizer = spec["train"]["precision"], spec["train"]["max_steps"], spec["optimizer"]
     if inputs.is_floating_point():  # as sdp-train: batch norms of few samples amplify roundings
         inputs = inputs.to(TORCH_TYPE[precision], memory_format=torch.channels_last)
-    plan = json.loads((run_dir / "plan.json").read_text())
+    plan = harness.plan_of(run_dir)
     regime = oracle.Regime(plan)
     samples = harness.trace_samples(run_dir)
 

@@ -17,7 +17,7 @@ def run_with(folder, name, data, **train):
         train={"max_steps": 6, "log_every_steps": 3, "bucket_megabytes": 0.2} | train,
     )
     lines = harness.json_lines(run / "metrics.jsonl")
-    plan = json.loads((run / "plan.json").read_text())
+    plan = harness.plan_of(run)
     flops = sum(worker["flops_per_sample"] for worker in plan["per_worker"]) / len(plan["per_worker"])
     for line in lines:
         if line["kind"] == "train":
@@ -68,7 +68,7 @@ def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode,
         train={"max_steps": 8, "log_every_steps": 2, "batch_size_per_worker": 2},
         eval={"every_steps": 4, "batch_size": 40, "mode": mode},
     )
-    lines = [line for line in harness.json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
+    lines = harness.records(run, "train")
     _, before, after, last = (line["peak_tensor_memory_bytes"] for line in lines)
     assert after == pytest.approx(before, rel=0.02) and last == pytest.approx(before, rel=0.02)
 

@@ -51,7 +51,7 @@ class Experiment:
     def plan(self, regime):
         construction, masking = REGIMES[regime]
         keys = [f"subnetwork.construction={construction}", f"subnetwork.masking={masking}"]
-        return json.loads(harness.run("plan", "--config", self.config, "--json", *overrides(keys)).stdout)
+        return harness.run_json("plan", "--config", self.config, *overrides(keys))
 
     def model(self, step):
         model = self.make().to(torch.float64)
@@ -70,7 +70,7 @@ class Experiment:
 
 
 def overrides(assignments):
-    return [word for assignment in assignments for word in ("--set", assignment)]
+    return harness.sets(*assignments)
 
 
 def read_csv(path):
@@ -236,7 +236,7 @@ def test_a_run(tmp_path, data, resnet):
     rounds = [resnet.batches(2)]
     similarity, deviation, _ = analyze(tmp_path, "--run", run_dir)
     assert {row["regime"] for row in similarity} == {"B-SDP"}
-    compare(similarity, deviation, "B-SDP", model, json.loads((run_dir / "plan.json").read_text()), rounds)
+    compare(similarity, deviation, "B-SDP", model, harness.plan_of(run_dir), rounds)
     similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "bbsdp,nsdp")
     for regime in ("B_b-SDP", "N-SDP"):
         compare(similarity, deviation, regime, model, resnet.plan(regime), rounds)
@@ -246,7 +246,7 @@ def test_all_checkpoints_of_a_run(tmp_path, resnet):
     similarity, deviation, printed = analyze(tmp_path, "--run", resnet.run_dir, "--all-checkpoints", "--batch-size", 2)
     steps = sorted(int(folder.name.removeprefix("step-")) for folder in (resnet.run_dir / "checkpoints").glob("step-*"))
     assert len(steps) > 2 and steps == sorted({int(row["step"]) for row in similarity})
-    plan = json.loads((resnet.run_dir / "plan.json").read_text())
+    plan = harness.plan_of(resnet.run_dir)
     for step in steps[:2]:
         compare(similarity, deviation, "B-SDP", resnet.model(step), plan, [resnet.batches(step, size=2)], step)
     assert all(f"B-SDP at step {step}" in printed for step in steps)

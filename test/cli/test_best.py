@@ -15,7 +15,7 @@ def steps_saved(run_dir):
 
 
 def evaluations(run_dir):
-    return [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"]
+    return harness.records(run_dir, "eval")
 
 
 def best_of(records, by):
@@ -39,7 +39,7 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
     # If the last evaluation is the best, the best before it goes with the next checkpoint, of which there is none.
     expected = {best["step"], LAST} | ({best_of(records[:-1], by)["step"]} if best["step"] == LAST else set())
     assert steps_saved(run_dir) == sorted(expected)
-    evaluate = lambda *more: json.loads(harness.run("eval", "--run", run_dir, "--json", *more).stdout)
+    evaluate = lambda *more: harness.run_json("eval", "--run", run_dir, *more)
     again = evaluate("--checkpoint", "best")
     assert again["step"] == best["step"] and again["loss"] == pytest.approx(best["loss"], abs=1e-9)
     assert evaluate("--checkpoint", LAST)["loss"] == pytest.approx(records[-1]["loss"], abs=1e-9) == evaluate()["loss"]
@@ -75,7 +75,7 @@ def test_scores_of_other_samples_or_corrections_are_not_compared(tmp_path, data)
     )
     for i, changes in enumerate(parts[1:], 2):
         assignments = [f"train.max_steps={4 * i}", *changes]
-        said = harness.run("--run", run_dir, "--resume", *[word for change in assignments for word in ("--set", change)])
+        said = harness.run("--run", run_dir, "--resume", *harness.sets(*assignments))
         assert ("measure" in said.stdout) == (i < len(parts)), changes
     records = evaluations(run_dir)
     spans = [(0, 4), (4, 8), (8, 12), (12, 16), (16, 24)]

@@ -101,5 +101,5 @@ def test_warnings_for_settings_without_effect_and_for_the_plan_once(tmp_path, da
                                   subnetwork={"coverage": "1/4"})
     printed = harness.run("--config", config, "--nproc", 2).stderr
     assert re.search(r"warning: .*optimizer\.beta1", printed)
-    warnings = json.loads((tmp_path / "runs" / "run" / "plan.json").read_text())["warnings"]
+    warnings = harness.plan_of(tmp_path / "runs" / "run")["warnings"]
     assert warnings and all(printed.count(warning) == 1 for warning in warnings)

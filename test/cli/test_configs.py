@@ -61,7 +61,7 @@ def comments_of(file) -> str:
 
 def plan(*files, overrides=()) -> dict:
     configs = [argument for file in files for argument in ("--config", file)]
-    result = harness.run("plan", *configs, "--json", *[a for o in overrides for a in ("--set", o)])
+    result = harness.run("plan", *configs, "--json", *harness.sets(*overrides))
     assert result.stderr == ""
     return json.loads(result.stdout)
 

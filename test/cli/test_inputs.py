@@ -53,7 +53,7 @@ def test_spec_errors(tmp_path, data, case):
     config = spec_of(tmp_path, data, MLP)
     number = list(SPEC_ERRORS).index(case)
     for way in WAYS if number == 3 else [WAYS[number]]:
-        settings = [word for override in overrides for word in ("--set", override)]
+        settings = harness.sets(*overrides)
         refused(tmp_path, [*way, "--config", config, *settings], expected, code=2)
     assert not (tmp_path / "runs").exists()
 
@@ -78,7 +78,7 @@ def test_files_that_are_no_spec(tmp_path, text, place, is_told):
 
 def test_more_slices_than_heads_are_as_many_as_heads(tmp_path):
     config = spec_of(tmp_path, tmp_path, LLAMA, subnetwork={"construction": "neuron", "slices_per_branch": 16})
-    units = json.loads(harness.run("plan", "--config", config, "--json").stdout)["units"]
+    units = harness.run_json("plan", "--config", config)["units"]
     of_branch = lambda name: [(u["begin"], u["end"]) for u in units if u["branch"] == f"model.layers.0.{name}"]
     assert of_branch("self_attn") == [(head, head + 1) for head in range(8)]
     assert of_branch("mlp") == [(2 * i, 2 * i + 2) for i in range(16)]
@@ -182,7 +182,7 @@ def test_bare_tokens_are_converted_by_the_line_that_is_printed(tmp_path, write):
     message = refused(tmp_path, ["--config", config, "--nproc", 1], [str(folder)], code=3)
     command = re.search(r"python3 (scripts/convert_tokens\.py .*/shards')", message)[1]
     subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=Path(__file__).parents[2])
-    report = json.loads(harness.run("data", "check", "--config", config, "--set", f"data.path={folder}/shards", "--json").stdout)
+    report = harness.run_json("data", "check", "--config", config, "--set", f"data.path={folder}/shards")
     for split in ("train", "test"):
         (shard,) = report[split]["shards"]
         assert (shard["tokens"], shard["smallest"], shard["largest"]) == (len(BARE), BARE.min(), BARE.max())

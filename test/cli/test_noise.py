@@ -112,13 +112,13 @@ def test_without_it_the_run_is_another(case, whole):
 def test_evaluation_is_without_it(case, whole):
     """The record of the run's end, `eval` of its checkpoint, and the same weights in a run without noise."""
     record = harness.last_eval(whole)
-    again = json.loads(harness.run("eval", "--run", whole, "--json").stdout)
+    again = harness.run_json("eval", "--run", whole)
     weights = case.folder / "exported" / "model.safetensors"
     weights.parent.mkdir()
     harness.run("export", "--run", whole, "--out", weights, "--set", "eval.recalibrate_batches=0")
     config = harness.write_config(case.folder, "noiseless", case.data, **case.spec(STEPS, case.quiet))
     harness.run("import", "--config", config, "--from", weights)
-    quiet = json.loads(harness.run("eval", "--run", case.folder / "runs" / "noiseless", "--json").stdout)
+    quiet = harness.run_json("eval", "--run", case.folder / "runs" / "noiseless")
     assert record["step"] == again["step"] == STEPS
     for key in ("loss", "accuracy"):
         assert again[key] == pytest.approx(quiet[key], rel=0, abs=1e-9)
@@ -159,7 +159,7 @@ def test_evaluation_of_a_language_model_is_transformers(tmp_path):
     result = harness.run("eval", "--run", run_dir, *some)
     loss = losses[[i * samples // 7 for i in range(7)]].mean().item()
     assert f"loss {loss:.4f}, perplexity {math.exp(loss):.2f}" in result.stdout and "subnetworks" not in result.stdout
-    check(json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.max_samples=100000").stdout), samples)
+    check(harness.run_json("eval", "--run", run_dir, "--set", "eval.max_samples=100000"), samples)
 
 
 # ---- what is dropped, observed with one image and constant weights ----

@@ -67,7 +67,7 @@ def test_it_plans_trains_continues_and_exports(tmp_path):
     run = whole / "runs/own_model"
     outside = 3 * 16 * 9 + 2 * 16 + 16 * 10 + 10
     branches = 5 * (2 * 16 * 32 * 9 + 2 * 32)
-    plan = json.loads((run / "plan.json").read_text())
+    plan = harness.plan_of(run)
     assert plan["dense"]["parameters"] == outside + branches
     assert [worker["parameters"] for worker in plan["per_worker"]] == [outside + branches / 2] * 4
     losses = [line["loss"] for line in map(json.loads, (run / "metrics.jsonl").open()) if line["kind"] == "train"]

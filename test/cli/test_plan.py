@@ -27,7 +27,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 def plan(tmp_path, *overrides, **sections):
     config = harness.write_config(tmp_path, "plan", tmp_path / "no-data-needed", **sections)
-    return json.loads(harness.run("plan", "--config", config, "--json", *overrides).stdout)
+    return harness.run_json("plan", "--config", config, *overrides)
 
 
 def pytorch_training_flops(model, size):
@@ -261,7 +261,7 @@ def test_bad_input(tmp_path, arguments, expected):
 def test_the_printed_advice_fits(tmp_path, memory, overrides):
     """The lines of the verdict, typed as they are printed: what they say that they take, which fits."""
     config = harness.write_config(tmp_path, "plan", tmp_path, model={"width": 16}, train={"precision": "fp32"})
-    settings = [word for override in overrides for word in ("--set", override)]
+    settings = harness.sets(*overrides)
     command = ["plan", "--config", config, "--memory", memory, "--device", "a100", *settings]
     advised = [line for line in harness.run(*command).stdout.splitlines() if ": --set " in line]
     assert advised

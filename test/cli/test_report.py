@@ -46,7 +46,7 @@ def lines_of(run, kind):
 def measures(run):
     """The expected row of a run, computed from its files."""
     train, evals = lines_of(run, "train"), lines_of(run, "eval")
-    plan = json.loads((run / "plan.json").read_text())
+    plan = harness.plan_of(run)
     ends = [0] + [line["step"] for line in train]
     quiet = [line for begin, line in zip(ends, train) if not any(begin <= record["step"] < line["step"] for record in evals)]
     held = {

@@ -96,7 +96,7 @@ def test_another_division_is_the_oracle_that_switches_its_masks(tmp_path, data, 
     compared = 0
     for i in range(len(parts)):
         done = (i + 1) * STEPS
-        regime = oracle.Regime(json.loads((run_dir / "checkpoints" / f"step-{done:08d}" / "plan.json").read_text()))
+        regime = oracle.Regime(harness.plan_of(run_dir / "checkpoints" / f"step-{done:08d}"))
 
         def batches(step, worker):
             indices = torch.tensor(samples[step + i * STEPS, *divmod(worker, regime.replicas)])
@@ -182,7 +182,7 @@ def test_the_same_global_batch_reads_the_same_samples(tmp_path, data):
     history = json.loads((run_dir / "run.json").read_text())
     keys = {change["key"] for change in history["changes"] if change["step"] == 10}
     assert {"subnetwork.workers", "subnetwork.coverage", "train.batch_size_per_worker"} <= keys
-    flops = [json.loads((folder / "plan.json").read_text())["per_worker"] for folder in
+    flops = [harness.plan_of(folder)["per_worker"] for folder in
              (run_dir / "checkpoints" / "step-00000010", run_dir)]
     samples = (10 * 4, 10 * 8)  # of a worker in each part
     table = harness.run("report", run_dir, "--format", "csv").stdout.splitlines()
@@ -208,11 +208,11 @@ def test_plan_of_a_run_that_goes_on(tmp_path, data):
     assert contents() == before
     elsewhere = ["--set", "train.max_steps=4", "--set", f"data.path={data}"]
     harness.run("--run", run_dir, "--resume", *changes, *elsewhere, "--nproc", 2)
-    resumed = json.loads((run_dir / "plan.json").read_text())
+    resumed = harness.plan_of(run_dir)
     assert planned["hash"] == resumed["hash"] and planned["units"] == resumed["units"]
     assert [len(unit["owners"]) for unit in resumed["units"]] == [2] * len(resumed["units"])
     # Without changes it keeps its owners, and only the processes matter.
-    again = json.loads(harness.run("plan", "--run", run_dir, "--nproc", 2, "--json").stdout)
+    again = harness.run_json("plan", "--run", run_dir, "--nproc", 2)
     assert again["units"] == resumed["units"]
     for step in (2, 4):
         harness.run("eval", "--run", run_dir, "--checkpoint", step, "--set", f"data.path={data}")

@@ -17,12 +17,6 @@ SMALL = {
 TEN = {**SMALL, "train": {**SMALL["train"], "max_steps": 10}}
 
 
-def final_values(run_dir):
-    """The bits of the last checkpoint: weights, optimizer state and BatchNorm statistics."""
-    folder = run_dir / "checkpoints" / (run_dir / "latest").read_text().strip()
-    return {file.name: harness.sha256(file) for file in folder.glob("*.safetensors")}
-
-
 def summary_of(run_dir):
     return json.loads((run_dir / "summary.json").read_text())
 
@@ -38,10 +32,6 @@ def check_times(run_dir, parts):
     summary = summary_of(run_dir)
     for key, seconds in expected.items():
         assert seconds > 0 and summary[key] == pytest.approx(seconds), key
-
-
-def wait_for_checkpoint(run_dir, step, process):
-    harness.await_(lambda: (harness.saved_step(run_dir) or 0) >= step, f"checkpoint of step {step}", process)
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +71,13 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
     config = harness.write_config(tmp_path, "run", data, **sections)
     run_dir = tmp_path / "runs" / "run"
     process = harness.start_run(config, "--nproc", 2, start_new_session=True)
-    wait_for_checkpoint(run_dir, 10, process)
+    harness.await_checkpoint(run_dir, 10, process)
     harness.kill_run(process)
     last = sections["train"]["max_steps"]
     assert harness.saved_step(run_dir) != last, "the run was over before the kill"
 
     assert "resuming at step" in harness.run("--config", config, "--nproc", 2, "--resume").stdout
-    assert final_values(run_dir) == final_values(whole)
+    assert harness.hashes(run_dir) == harness.hashes(whole)
     for name in ("metrics.jsonl", "trace.jsonl"):
         key = lambda line: (line.get("kind"), line["step"], line.get("worker"), line.get("replica"))
         resumed, expected = (
@@ -111,7 +101,7 @@ def test_resume_without_a_checkpoint_is_refused_and_if_any_starts_the_run(tmp_pa
     (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n{"kind":"train","step":1}\n')
     assert "--resume=if-any" in harness.run("--config", config, "--nproc", 1, expect=2).stderr
     harness.run("--config", config, "--nproc", 2, "--resume=if-any")
-    assert final_values(run_dir) == final_values(ten_steps)
+    assert harness.hashes(run_dir) == harness.hashes(ten_steps)
     check_times(run_dir, parts=1)
 
 
@@ -158,7 +148,7 @@ def test_latest_good_passes_over_what_is_damaged(tmp_path, data, uninterrupted):
     result = harness.run("--config", config, "--nproc", 2, "--resume=latest-good")
     assert "skipped the checkpoint step-00000040" in result.stderr and file.name in result.stderr
     assert "resuming at step 30" in result.stdout
-    assert final_values(run_dir) == final_values(uninterrupted)
+    assert harness.hashes(run_dir) == harness.hashes(uninterrupted)
 
 
 def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_path, data, ten_steps):
@@ -202,7 +192,7 @@ def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
         {"step": 10, "key": "train.max_steps", "was": "10", "now": "20"},
     ]}
     assert (run_dir / "checkpoints" / "step-00000020" / "run.json").read_bytes() == (run_dir / "run.json").read_bytes()
-    starts = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "start"]
+    starts = harness.records(run_dir, "start")
     assert [line.get("checkpoint") for line in starts] == [None, "step-00000010"]
     label = "B-SDP 2/4, lr 0.05, 0.01 from step 10, max_steps 10, 20 from step 10 *"
     shutil.copytree(run_dir, tmp_path / "runs" / "copy")
@@ -223,7 +213,7 @@ def test_resume_of_a_finished_run_changes_nothing(tmp_path, data, ten_steps, pro
 
 
 def nonfinite_events(run_dir):
-    return [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "nonfinite"]
+    return harness.records(run_dir, "nonfinite")
 
 
 def check_samples(run_dir, event):

@@ -9,7 +9,6 @@ import subprocess
 import pytest
 
 import harness
-from test_resume import wait_for_checkpoint
 
 STEPS = 100
 SMALL = {
@@ -50,11 +49,6 @@ def freeze_run(sweep):
     return run
 
 
-def saved_values(run_dir, step=STEPS):
-    """The bits of a checkpoint."""
-    return {file.name: harness.sha256(file) for file in (run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")}
-
-
 def snapshot(folder):
     """Every file's content and time of change."""
     return {path: (path.stat().st_mtime_ns, harness.sha256(path)) for path in sorted(folder.rglob("*")) if path.is_file()}
@@ -80,7 +74,7 @@ def test_runs_are_those_of_the_settings(tmp_path, data, whole):
         ],
     }
     alone = harness.train(tmp_path, "alone", data, 2, **SMALL, seed=6)
-    assert saved_values(folder / "seed=6") == saved_values(alone)
+    assert harness.hashes(folder / "seed=6") == harness.hashes(alone)
     assert f"step {STEPS}: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
 
 
@@ -92,7 +86,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     assert not folder.exists()
 
     process = start_sweep(config)
-    wait_for_checkpoint(first, 10, process)
+    harness.await_checkpoint(first, 10, process)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 75, output
@@ -101,7 +95,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     assert states(config) == {"seed=5": f"interrupted at step {stopped_at}", "seed=6": "to do"}
 
     process = start_sweep(config)
-    wait_for_checkpoint(second, 10, process)
+    harness.await_checkpoint(second, 10, process)
     before = snapshot(first)
     run = freeze_run(process)
     os.kill(process.pid, signal.SIGKILL)
@@ -111,7 +105,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     assert "resumes from step" in output and "[1/2]" not in output
     assert snapshot(first) == before
     for run in ("seed=5", "seed=6"):
-        assert saved_values(folder / run) == saved_values(whole[0].parent / "runs" / "sweep" / run)
+        assert harness.hashes(folder / run) == harness.hashes(whole[0].parent / "runs" / "sweep" / run)
         assert "resuming at step" in (folder / run / "output.txt").read_text()
     assert (folder / "sweep.json").read_bytes() == (whole[0].parent / "runs" / "sweep" / "sweep.json").read_bytes()
     before = snapshot(folder)
@@ -120,22 +114,17 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     assert snapshot(folder) == before
 
 
-def start_lines(run_dir):
-    """The parts in which a run was executed."""
-    return [record for record in harness.json_lines(run_dir / "metrics.jsonl") if record["kind"] == "start"]
-
-
 def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp_path, data, whole, monkeypatch):
     for variable in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):  # that would divide the host
         monkeypatch.delenv(variable, raising=False)
     config = write_sweep(tmp_path, data, grid={"seed": [5, 6]})
     folder = tmp_path / "runs" / "sweep"
     killed = start_sweep(config)
-    wait_for_checkpoint(folder / "seed=5", 10, killed)
+    harness.await_checkpoint(folder / "seed=5", 10, killed)
     freeze_run(killed)
     assert states(config)["seed=5"].startswith("running on ")
     survivor = start_sweep(config)
-    wait_for_checkpoint(folder / "seed=6", 10, survivor)
+    harness.await_checkpoint(folder / "seed=6", 10, survivor)
     os.kill(killed.pid, signal.SIGKILL)
     survivors_output, _ = survivor.communicate(timeout=300)
     killed_output, _ = killed.communicate()
@@ -146,10 +135,10 @@ def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp
 
     for seed in (5, 6):
         run = folder / f"seed={seed}"
-        steps = [record["step"] for record in harness.json_lines(run / "metrics.jsonl") if record["kind"] == "train"]
+        steps = [record["step"] for record in harness.records(run, "train")]
         assert steps == list(range(5, STEPS + 1, 5))
-        assert len(start_lines(run)) == (2 if seed == 5 else 1)  # no run was executed twice
-        assert saved_values(run) == saved_values(whole[0].parent / "runs" / "sweep" / run.name)
+        assert len(harness.records(run, "start")) == (2 if seed == 5 else 1)  # no run was executed twice
+        assert harness.hashes(run) == harness.hashes(whole[0].parent / "runs" / "sweep" / run.name)
 
 
 def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
