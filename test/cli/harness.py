@@ -369,6 +369,6 @@ def sha256(path: Path) -> str:
 
 
 def hashes(run_dir: Path, step: int | None = None) -> dict[str, str]:
-    """Of a checkpoint's files, which are its bits: weights, optimizer state and BatchNorm statistics. By default the newest."""
+    """Of the files of a checkpoint, by default the newest: weights, optimizer state and BatchNorm statistics."""
     folder = run_dir / "checkpoints" / f"step-{saved_step(run_dir) if step is None else step:08d}"
     return {file.name: sha256(file) for file in folder.glob("*.safetensors")}

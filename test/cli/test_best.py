@@ -14,10 +14,6 @@ def steps_saved(run_dir):
     return sorted(int(folder.name.removeprefix("step-")) for folder in (run_dir / "checkpoints").iterdir())
 
 
-def evaluations(run_dir):
-    return harness.records(run_dir, "eval")
-
-
 def best_of(records, by):
     """The earliest of equals."""
     return max(records, key=lambda record: record[by]) if by == "accuracy" else min(records, key=lambda record: record[by])
@@ -33,7 +29,7 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
         "checkpoint": {"at_start": False, "keep_last": 1, "every_epochs": 0, "keep_best": by},
     }
     run_dir = harness.train(tmp_path, "run", data, 2, **sections)
-    records = evaluations(run_dir)
+    records = harness.records(run_dir, "eval")
     assert [record["step"] for record in records] == list(range(3, LAST + 1, 3))
     best = best_of(records, by)
     # If the last evaluation is the best, the best before it goes with the next checkpoint, of which there is none.
@@ -52,9 +48,8 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
         run_dir = run_dir.rename(tmp_path / "moved")
         said = harness.run("--run", run_dir, "--nproc", 2, "--resume=latest-good")
         assert "warning" not in said.stdout + said.stderr
-        assert [harness.without_times(record) for record in evaluations(run_dir)] == [
-            harness.without_times(record) for record in records
-        ]
+        again = harness.records(run_dir, "eval")
+        assert list(map(harness.without_times, again)) == list(map(harness.without_times, records))
         assert steps_saved(run_dir) == sorted({best["step"], LAST})
 
 
@@ -77,7 +72,7 @@ def test_scores_of_other_samples_or_corrections_are_not_compared(tmp_path, data)
         assignments = [f"train.max_steps={4 * i}", *changes]
         said = harness.run("--run", run_dir, "--resume", *harness.sets(*assignments))
         assert ("measure" in said.stdout) == (i < len(parts)), changes
-    records = evaluations(run_dir)
+    records = harness.records(run_dir, "eval")
     spans = [(0, 4), (4, 8), (8, 12), (12, 16), (16, 24)]
     measured = [[record for record in records if first < record["step"] <= last] for first, last in spans]
     best = [best_of(group, "accuracy" if i < 3 else "loss")["step"] for i, group in enumerate(measured)]

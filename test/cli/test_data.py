@@ -1,5 +1,5 @@
-"""Data as a run sees it: gray, streamed and damaged images; data that changed; `data check`. The samples of an epoch:
-test_resharding.py."""
+"""Data as a run sees it: gray, streamed and damaged images; `data check`. The samples of an epoch: test_resharding.py.
+Data that changed: test_resume.py."""
 
 import io
 import json
@@ -51,23 +51,6 @@ def test_gray_images_train_evaluate_and_export(tmp_path, model):
     with torch.no_grad():
         expected = net.eval()(images)
     assert (load_file(tmp_path / "logits.safetensors")["logits"] - expected).abs().max() < 1e-4
-
-
-def test_other_data_is_refused_or_told_of_at_a_resume(tmp_path, data):
-    copy = tmp_path / "copy"
-    shutil.copytree(data, copy)
-    config = harness.write_config(
-        tmp_path, "run", copy, model=MLP, eval=NO_EVAL, checkpoint={"every_steps": 5}, train={"precision": "fp32"}
-    )
-    harness.run("--config", config, "--nproc", 1, "--set", "train.max_steps=5")
-    images, labels = harness.read_arrays(copy / "train.safetensors")
-    images[83, 0, 0, 5] ^= 1
-    harness.write_arrays(copy / "train.safetensors", images, labels, harness.CIFAR10)
-    result = harness.run("--config", config, "--nproc", 1, "--resume", "--set", "train.max_steps=7")
-    assert "the training data has changed" in result.stderr
-    harness.write_arrays(copy / "train.safetensors", images[:-1], labels[:-1], harness.CIFAR10)
-    message = harness.run("--config", config, "--nproc", 1, "--resume", expect=3).stderr
-    assert "has 199 samples, but had 200" in message
 
 
 # ---- ImageNet ----

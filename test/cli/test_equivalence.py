@@ -1,8 +1,6 @@
 """sdp-train computes what the method defines: losses of every worker and step, and the final weights, compared with
 plain PyTorch on dense models."""
 
-import json
-
 import pytest
 import torch
 

@@ -157,7 +157,8 @@ def test_evaluation_is_pytorchs(
     assert all(part > 0 for part in parts[: 4 if of_subnetworks else 3]) and sum(parts) <= record["eval_s"]
 
     if replicas > 1:
-        on_training_data = harness.run_json("eval", "--run", run_dir, "--train-data", *harness.sets("eval.max_samples=null"))
+        all_samples = harness.sets("eval.max_samples=null")
+        on_training_data = harness.run_json("eval", "--run", run_dir, "--train-data", *all_samples)
         loss, accuracy = loss_and_accuracy(model, train_images, train_labels, present)
         assert (on_training_data["loss"], on_training_data["accuracy"]) == pytest.approx((loss, accuracy), abs=1e-8)
         assert on_training_data["on_training_data"] and on_training_data["samples"] == len(train_labels)

@@ -24,8 +24,8 @@ def export(run_dir, out):
 
 
 def test_the_page_loads_a_narrow_model(tmp_path, data):
-    """The code of docs/exported_models.md, on a ResNet of another width with the stem for small images. Without corrections
-    the exported model is the evaluated one; its logits are those of some of the samples."""
+    """The code of docs/exported_models.md, on a ResNet of another width with the stem for small images. Without
+    corrections the exported model is the evaluated one; its logits are those of some of the samples."""
     run_dir = harness.train(
         tmp_path, "run", data, 1,
         model={"width": 6}, train={"max_steps": 2, "precision": "fp32"}, eval={"recalibrate_batches": 0},

@@ -13,7 +13,9 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig
 
 import harness
 from small_models import TOKENS, VOCABULARY, read_tokens, write_tokens
-from test_import import GPT2, LLAMA, MODELS, assert_same, export_of, import_from, library, save, word_tokenizer, write_spec
+from test_import import (
+    GPT2, LLAMA, MODELS, assert_same, export_of, import_from, library, save, word_tokenizer, write_spec,
+)  # fmt: skip
 
 SEQUENCES = 40
 # Values other than transformers' defaults and ours, and weights so large that each shows in the loss.
@@ -304,21 +306,21 @@ def test_what_the_spec_does_not_set_is_taken_from_config_json(tmp_path, tokens, 
 
 
 SMALLER, LARGER = {"image_size": 32, "num_classes": 10}, {"image_size": 64, "num_classes": 7}
-CLASSES, SIZE = "model.num_classes=7", "model.image_size=64"
+CLASSES, SIZE, WINDOW = "model.num_classes=7", "model.image_size=64", "model.window_size=4"
 
 
 @pytest.mark.parametrize("model,theirs,ours,wrong", [
     ({"name": "resnet18", "width": 8}, LARGER, SMALLER, [CLASSES]),  # of any image size
     ({"name": "wide_resnet18", "width": 4, "width_multiplier": 2}, LARGER, SMALLER, [CLASSES]),
     (MODELS["mlp"], LARGER, SMALLER, [CLASSES, SIZE]), (MODELS["vit"], LARGER, SMALLER, [CLASSES, SIZE]),
-    (MODELS["swin"], {"num_classes": 7}, {"window_size": 2}, [CLASSES, "model.window_size=4"]),
+    (MODELS["swin"], {"num_classes": 7}, {"window_size": 2}, [CLASSES, WINDOW]),
 ])  # fmt: skip
 def test_sizes_of_an_export_are_told(tmp_path, data, model, theirs, ours, wrong):
     save(library(model | theirs), tmp_path / "source.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"sdp_train": {"model": model | theirs}}))
     spec = write_spec(tmp_path, data, model | {"num_classes": 10} | ours, {})
     refused = import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
-    assert "--new-head" in refused and [option for option in (CLASSES, SIZE, "model.window_size=4") if option in refused] == wrong
+    assert "--new-head" in refused and [option for option in (CLASSES, SIZE, WINDOW) if option in refused] == wrong
     if wrong == [CLASSES]:
         harness.run("import", "--config", spec, "--from", tmp_path / "source.safetensors", "--new-head")
 

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -56,21 +55,13 @@ def evaluated(run_dir):
 
 
 def output_until(process, pattern):
-    """The process's output up to a match of the pattern, read while the process is still running."""
+    """The process's output up to the line with a match of the pattern, while it runs; the match."""
     text = ""
-    os.set_blocking(process.stdout.fileno(), False)
-
-    def found():
-        nonlocal text
-        try:
-            text += os.read(process.stdout.fileno(), 1 << 16).decode()
-        except BlockingIOError:
-            pass
-        return re.search(pattern, text)
-
-    match = harness.await_(found, f"output {pattern}", process)
-    os.set_blocking(process.stdout.fileno(), True)
-    return match, text
+    for line in process.stdout:
+        text += line
+        if match := re.search(pattern, line):
+            return match, text
+    raise AssertionError(f"no {pattern} in {text}")
 
 
 def stop_in_step(config, run_dir, step, signal_number, receiver):
@@ -91,7 +82,7 @@ def stop_in_step(config, run_dir, step, signal_number, receiver):
         assert int(notice[1]) == (harness.saved_step(run_dir) or 0)
     assert launcher.poll() is None
     os.kill(ranks[1], signal.SIGCONT)
-    return launcher, output + launcher.communicate(timeout=300)[0]
+    return launcher, output + launcher.communicate()[0]
 
 
 def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_path, data):
@@ -160,8 +151,8 @@ void* _Znwm(size_t size) {  // operator new
 
 
 def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(tmp_path, data):
-    """The main threads of these processes do not return from LibTorch, which allocates in every step: of both ranks of the
-    launcher, and of rank 1 of two, which rank 0 waits for."""
+    """The main threads of these processes do not return from LibTorch, which allocates in every step: of both ranks of
+    the launcher, and of rank 1 of two, which rank 0 waits for."""
     mlp = {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2}
     sections = {**SECTIONS, "model": mlp, "train": {**SECTIONS["train"], "max_steps": 100000000}, "optimizer": {"lr": 1e-6},
                 # Nothing but steps, however many a run does before the others have begun.
@@ -169,7 +160,8 @@ def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(
     configs = {name: harness.write_config(tmp_path, name, data, **sections) for name in ("launched", "apart")}
     env = {"LD_PRELOAD": harness.shared_object(tmp_path, "hangs", HANGS), "HANGS_WHEN": os.fspath(tmp_path / "now")}
     port = harness.free_port()
-    first, second = [harness.by_hand(configs["apart"], rank, port=port, env=more)[0] for rank, more in enumerate([{}, env])]
+    (first,) = harness.by_hand(configs["apart"], 0, port=port)
+    (second,) = harness.by_hand(configs["apart"], 1, port=port, env=env)
     runs = {"launched": harness.start_run(configs["launched"], "--nproc", 2, env=env), "apart": first}
     with harness.ending(*runs.values(), second):
         for name, process in runs.items():
@@ -202,7 +194,7 @@ def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
 
 
 def is_suspended(pid):
-    """Whether all threads of a process are suspended. In the file, the state follows the program's name in parentheses."""
+    """All threads of a process. In the file, the state follows the program's name in parentheses."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
     return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
@@ -222,12 +214,10 @@ def test_a_process_that_hangs_is_named_at_the_time_out(tmp_path, data):
 
 def test_who_waits_for_others_says_so_at_once(tmp_path, data):
     """Long before the time-out, which a run with variables of another program otherwise waits for in silence."""
-    variables = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+    variables = {f"OMPI_COMM_WORLD_{name}": number for name, number in
+                 {"RANK": "0", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "4"}.items()}
     waiting = harness.start_run(harness.write_config(tmp_path, "run", data, **SECTIONS), env=variables)
-    timer = threading.Timer(120, waiting.kill)
-    timer.start()
     with harness.ending(waiting):
-        said = next((line for line in waiting.stdout if "wait" in line), "")
+        _, said = output_until(waiting, "wait")
         assert waiting.poll() is None and str(tmp_path) in said  # those that share a folder meet in it
         assert "OMPI_COMM_WORLD_RANK" in said and "OMPI_COMM_WORLD_SIZE" in said
-        timer.cancel()

@@ -66,13 +66,9 @@ def test_runs_are_those_of_the_settings(tmp_path, data, whole):
     config, output = whole
     folder = config.parent / "runs" / "sweep"
     assert "[1/2] seed=5: starts" in output and "[2/2] seed=6: done after" in output and "2 of 2 runs done" in output
-    assert json.loads((folder / "sweep.json").read_text()) == {
-        "name": "sweep",
-        "runs": [
-            {"name": f"seed={seed}", "folder": f"seed={seed}", "label": "sweep", "values": {"seed": str(seed)}}
-            for seed in (5, 6)
-        ],
-    }
+    common = {"label": "sweep"}
+    runs = [{"name": f"seed={seed}", "folder": f"seed={seed}", "values": {"seed": str(seed)}} | common for seed in (5, 6)]
+    assert json.loads((folder / "sweep.json").read_text()) == {"name": "sweep", "runs": runs}
     alone = harness.train(tmp_path, "alone", data, 2, **SMALL, seed=6)
     assert harness.hashes(folder / "seed=6") == harness.hashes(alone)
     assert f"step {STEPS}: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
@@ -100,7 +96,7 @@ def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
     run = freeze_run(process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    harness.await_(lambda: not os.path.exists(f"/proc/{run}"), "end of the run without its sweep", limit_s=60)
+    harness.await_(lambda: not harness.is_running(run), "end of the run without its sweep", limit_s=60)
     output = harness.run("sweep", "--config", config, "--nproc", 2).stdout
     assert "resumes from step" in output and "[1/2]" not in output
     assert snapshot(first) == before
@@ -171,9 +167,10 @@ def test_the_dry_run_tells_steps_flops_memory_and_hours_of_the_plan(tmp_path, da
     lines = harness.run("sweep", "--config", config, "--dry-run", "--nproc", 2, "--device", "a100").stdout.splitlines()
     all_flops = all_hours = 0
     for line, coverage in zip(lines[3:], ("2/4", "1"), strict=True):
-        overrides = ["--nproc", 2, "--json", "--device", "a100", "--set", f"subnetwork.coverage={coverage}"]
-        overrides += ["--set", "subnetwork.assignment=window"]  # a dry run searches no owner sets
-        plan = json.loads(harness.run("plan", "--config", tmp_path / "base.yaml", *overrides).stdout)
+        # A dry run searches no owner sets.
+        overrides = harness.sets(f"subnetwork.coverage={coverage}", "subnetwork.assignment=window")
+        command = ["plan", "--config", tmp_path / "base.yaml", "--nproc", 2, "--device", "a100", *overrides]
+        plan = harness.run_json(*command)
         flops = steps * sum(process["flops_per_sample"] * 2 * 4 for process in plan["per_process"])
         peak = max(process["peak_bytes"]["total"] for process in plan["per_process"])
         hours = steps * plan["forecast"]["methods"][0]["step_ms"] / 3.6e6
