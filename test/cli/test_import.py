@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, ViTConfig, ViTForImageClassification
 
 import harness
+import oracle
 import small_models
 from comparison import REGIMES
 from library_models import library_model
@@ -128,20 +129,6 @@ def test_a_new_head_is_drawn_as_in_a_run_from_scratch(tmp_path, data, name):
         assert torch.equal(values, drawn[key] if key in heads else state[key]), key
 
 
-def masked_logits(net, owned, tokens):
-    """The full model without the hidden units that are not in owned[branch]."""
-    parameters = dict(net.named_parameters())
-    for layer in range(3):
-        for branch, last, width in ((".self_attn", ".self_attn.o_proj.weight", 8), (".mlp", ".mlp.down_proj.weight", 64)):
-            mask = torch.zeros(width)
-            for begin, end in owned[f"model.layers.{layer}{branch}"]:
-                mask[begin:end] = 1
-            name = f"model.layers.{layer}{last}"
-            parameters[name] = parameters[name] * mask.repeat_interleave(parameters[name].shape[1] // width)
-    with torch.no_grad():
-        return torch.func.functional_call(net, parameters, (tokens,)).logits
-
-
 def is_alike(owned):
     """Whether all remaining blocks have the same widths of attention and MLP."""
     width = lambda branch: sum(end - begin for begin, end in owned[branch])
@@ -152,15 +139,15 @@ def is_alike(owned):
 @pytest.mark.parametrize("construction", ["block", "neuron", "branches"])
 def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
     """Without whole blocks, or with the same slices in every block, a subnetwork is a smaller LLaMA for transformers."""
-    net = library(LLAMA)
-    save(net, tmp_path / "source.safetensors")
+    full = library_model(LLAMA).randomize()
+    save(full.net.eval(), tmp_path / "source.safetensors")
     folder = write_tokens(tmp_path / "tokens")
     regime = {"construction": "neuron", "assignment": "window"} if construction == "neuron" else {"construction": "block"}
     if construction == "branches":
         regime |= {"unit": "branch", "assignment": "window"}
     spec = write_spec(tmp_path, folder, LLAMA, regime)
     import_from(tmp_path, spec, tmp_path / "source.safetensors")
-    run_dir = tmp_path / "runs" / "run"
+    plan = harness.plan_of(tmp_path / "runs" / "run")
     tokens, _ = read_tokens(folder)
     sizes = set()
     for worker in range(4):
@@ -168,7 +155,6 @@ def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
         exported = export_of(tmp_path, "--worker", worker, out=out.name)
         config = json.loads((out / "config.json").read_text())
         owned = config["sdp_train"]["hidden"]
-        plan = harness.plan_of(run_dir)
         for unit in plan["units"]:
             inside = any(b <= unit["begin"] and unit["end"] <= e for b, e in owned[unit["branch"]])
             assert inside == (worker in unit["owners"])
@@ -179,14 +165,15 @@ def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
         if alike:
             smaller = LlamaForCausalLM.from_pretrained(out).eval()
             assert sum(p.numel() for p in smaller.parameters()) == sum(v.numel() for v in exported.values())
+            masks = oracle.Regime(plan).forward_masks(worker, torch.float32)
             with torch.no_grad():
-                logits = smaller(tokens[:4]).logits
-            assert (logits - masked_logits(net, owned, tokens[:4])).abs().max() < 1e-5
+                expected = full(tokens[:4], masks, plan["construction"])
+                assert (smaller(tokens[:4]).logits - expected).abs().max() < 1e-5
         else:
             for branch, ranges in owned.items():
                 last = branch + (".o_proj.weight" if branch.endswith("attn") else ".down_proj.weight")
                 assert (last in exported) == bool(ranges)
-    assert max(sizes) < sum(p.numel() for p in net.parameters())
+    assert max(sizes) < sum(p.numel() for p in full.net.parameters())
 
 
 def word_tokenizer():

@@ -153,10 +153,7 @@ def test_the_same_global_batch_reads_the_same_samples(tmp_path, data):
     result = harness.run("--run", run_dir, "--nproc", 1, "--resume", *harness.sets(*changed))
     assert harness.samples_by_step(run_dir) == harness.samples_by_step(whole)
     assert "unread" not in result.stdout and "optimizer.lr" not in result.stderr
-    # What changed is in run.json, and reports mark the row.
-    history = json.loads((run_dir / "run.json").read_text())
-    keys = {change["key"] for change in history["changes"] if change["step"] == 10}
-    assert {"subnetwork.workers", "subnetwork.coverage", "train.batch_size_per_worker"} <= keys
+    # Reports mark the row.
     flops = [harness.plan_of(folder)["per_worker"] for folder in
              (run_dir / "checkpoints" / "step-00000010", run_dir)]
     samples = (10 * 4, 10 * 8)  # of a worker in each part
