@@ -55,7 +55,7 @@ def compare_run(run_dir, data, spec, learning_rate):
     precision, steps, optimizer = spec["train"]["precision"], spec["train"]["max_steps"], spec["optimizer"]
     if inputs.is_floating_point():  # as sdp-train: batch norms of few samples amplify roundings
         inputs = inputs.to(TORCH_TYPE[precision], memory_format=torch.channels_last)
-    plan = json.loads((run_dir / "plan.json").read_text())
+    plan = harness.plan_of(run_dir)
     regime = oracle.Regime(plan)
     samples = harness.trace_samples(run_dir)
 
@@ -79,23 +79,25 @@ def compare_run(run_dir, data, spec, learning_rate):
     if labels.ndim == 1:
         compare_accuracies(run_dir, correct, {key: len(indices) for key, indices in samples.items()})
     final = harness.checkpoint_values(run_dir, steps, model)
-    for name, parameter in model.named_parameters():
-        difference = (final[name] - parameter.detach().flatten()).abs().max().item()
-        assert difference <= TOLERANCE[precision], (name, difference)
+    compare_values(final, dict(model.named_parameters()), precision)
     if decay:
         final = harness.checkpoint_values(run_dir, steps, model, "ema")
-        for name, parameter in average.module.named_parameters():
-            difference = (final[name] - parameter.detach().flatten()).abs().max().item()
-            assert difference <= TOLERANCE[precision], (name, difference)
+        compare_values(final, dict(average.module.named_parameters()), precision)
     compare_buffers(harness.checkpoint_buffer_pieces(run_dir, steps), expected_buffers, model, regime, precision)
+
+
+def compare_values(actual, expected, precision):
+    """Both by name."""
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        difference = (actual[name] - values.detach().reshape(actual[name].shape)).abs().max().item()
+        assert difference <= TOLERANCE[precision], (name, difference)
 
 
 def compare_accuracies(run_dir, correct, images):
     """For every line of the metrics, over its steps and all workers."""
     begin = 0
-    for line in harness.json_lines(run_dir / "metrics.jsonl"):
-        if line["kind"] != "train":
-            continue
+    for line in harness.records(run_dir, "train"):
         right = sum(count for (step, _), count in correct.items() if begin < step <= line["step"])
         seen = sum(count for (step, *_), count in images.items() if begin < step <= line["step"])
         assert line["accuracy"] == right / seen, line
@@ -118,11 +120,8 @@ def compare_buffers(actual, expected, model, regime, precision):
                 if worker // regime.replicas in owners or regime.masking == "backward":
                     piece = values[begin:end] if regime.construction == "neuron" else values
                     wanted[name, (begin, end), *divmod(worker, regime.replicas)] = piece
-    assert actual.keys() == wanted.keys()
-    for key, values in wanted.items():
-        assert actual[key].dtype == TORCH_TYPE[precision], key
-        difference = (actual[key] - values).abs().max().item()
-        assert difference <= TOLERANCE[precision], (key, difference)
+    assert {values.dtype for values in actual.values()} <= {TORCH_TYPE[precision]}
+    compare_values(actual, wanted, precision)
 
 
 OPTIMIZERS = {

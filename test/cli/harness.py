@@ -1,5 +1,6 @@
 """Runs sdp-train as its users do and reads the files that it writes, independently of its own code."""
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -25,8 +26,8 @@ BINARY = os.environ["SDP_TRAIN"]
 DEVICE = os.environ.get("SDP_TEST_DEVICE", "cpu")
 ON_DEVICE = {"cpu": {"device": "cpu"}, "cuda": {"device": "cuda", "backend": "gloo", "deterministic": True}}
 assert DEVICE in ON_DEVICE, f"SDP_TEST_DEVICE: found '{DEVICE}', expected cpu or cuda"
-MEAN = np.array([0.4914, 0.4822, 0.4465], dtype=np.float32).reshape(3, 1, 1)
-STD = np.array([0.2470, 0.2435, 0.2616], dtype=np.float32).reshape(3, 1, 1)
+NORMALIZATION = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.2470, 0.2435, 0.2616]}  # of CIFAR-10
+MEAN, STD = (np.array(values, dtype=np.float32).reshape(3, 1, 1) for values in NORMALIZATION.values())
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
@@ -86,10 +87,8 @@ class Prestarted:
 
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory()
-        library = Path(self.folder.name) / "prestarted.so"
-        source = Path(__file__).with_name("prestarted.c")
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
-        env = environment({"LD_PRELOAD": str(library)})
+        source = Path(__file__).with_name("prestarted.c").read_text()
+        env = environment({"LD_PRELOAD": shared_object(Path(self.folder.name), "prestarted", source)})
         self.process = subprocess.Popen([BINARY], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, arguments, timeout):
@@ -118,6 +117,16 @@ def run(*arguments, expect: int = 0, env=None, timeout: int = 300) -> subprocess
     return result
 
 
+def run_json(*arguments, **options):
+    """What the program prints as JSON."""
+    return json.loads(run(*arguments, "--json", **options).stdout)
+
+
+def sets(*assignments) -> list[str]:
+    """The options that set keys."""
+    return [word for assignment in assignments for word in ("--set", assignment)]
+
+
 def without_packages(folder: Path) -> dict:
     """The environment in which the lab finds a Python with its own library only."""
     python = folder / "python"
@@ -131,9 +140,42 @@ def start_run(config, *more, **options) -> subprocess.Popen:
     return start("--config", config, *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
 
+def by_hand(config, *ranks, world=2, per_node=2, port=None, env=None, more=lambda rank: []) -> list[subprocess.Popen]:
+    """Ranks with the variables that torchrun sets."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or free_port()), "WORLD_SIZE": str(world),
+             "LOCAL_WORLD_SIZE": str(per_node)}
+    local = lambda rank: {"RANK": str(rank), "LOCAL_RANK": str(rank % per_node)}
+    return [start_run(config, *more(rank), env=place | local(rank) | (env or {})) for rank in ranks]
+
+
+@contextlib.contextmanager
+def ending(*processes):
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def shared_object(folder: Path, name: str, source: str, *options) -> str:
+    """Compiled, to be loaded into the program (LD_PRELOAD)."""
+    (folder / f"{name}.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", *options, "-o", folder / f"{name}.so", folder / f"{name}.c"], check=True)
+    return os.fspath(folder / f"{name}.so")
+
+
 def children_of(pid) -> list[str]:
     """Process ids."""
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def is_running(pid) -> bool:
+    """A zombie does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def kill_run(process: subprocess.Popen) -> None:
@@ -141,14 +183,7 @@ def kill_run(process: subprocess.Popen) -> None:
     ranks = children_of(process.pid)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-    def runs(pid):
-        try:
-            return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-        except (FileNotFoundError, ProcessLookupError):
-            return False
-
-    await_(lambda: not any(map(runs, ranks)), "the end of the processes of a killed launcher")
+    await_(lambda: not any(map(is_running, ranks)), "the end of the processes of a killed launcher")
 
 
 def await_(condition, what, process=None, limit_s=300):
@@ -159,6 +194,10 @@ def await_(condition, what, process=None, limit_s=300):
         assert process is None or process.poll() is None, f"no {what}: {process.communicate()[0]}"
         time.sleep(0.001)
     return result
+
+
+def await_checkpoint(run_dir, step, process):
+    await_(lambda: (saved_step(run_dir) or 0) >= step, f"checkpoint of step {step}", process)
 
 
 def free_port() -> int:
@@ -208,22 +247,40 @@ def saved_step(run_dir: Path):
     return int(latest.read_text().strip().removeprefix("step-")) if latest.exists() else None
 
 
+def records(run_dir: Path, kind: str) -> list[dict]:
+    """The run's metrics of a kind; none before there is a file."""
+    path = run_dir / "metrics.jsonl"
+    return [line for line in json_lines(path) if line["kind"] == kind] if path.exists() else []
+
+
 def last_eval(run_dir: Path) -> dict:
-    """The record of the last evaluation."""
-    return [line for line in json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
+    return records(run_dir, "eval")[-1]
+
+
+def plan_of(folder: Path) -> dict:
+    """Of a run or a checkpoint."""
+    return json.loads((folder / "plan.json").read_text())
 
 
 def without_times(record: dict) -> dict:
     return {key: value for key, value in record.items() if not key.endswith("_s")}
 
 
-def trace_losses(run_dir: Path) -> dict:
-    """(step, worker, replica) -> loss"""
-    return {(t["step"], t["worker"], t["replica"]): t["loss"] for t in json_lines(run_dir / "trace.jsonl")}
+def traced(run_dir: Path, key: str) -> dict:
+    """(step, worker, replica) -> value"""
+    return {(t["step"], t["worker"], t["replica"]): t[key] for t in json_lines(run_dir / "trace.jsonl")}
 
 
-def trace_samples(run_dir: Path) -> dict:
-    return {(t["step"], t["worker"], t["replica"]): t["samples"] for t in json_lines(run_dir / "trace.jsonl")}
+trace_losses = functools.partial(traced, key="loss")
+trace_samples = functools.partial(traced, key="samples")
+
+
+def samples_by_step(run_dir: Path) -> list[list[int]]:
+    """The samples of all workers in every step."""
+    steps = {}
+    for (step, *_), samples in trace_samples(run_dir).items():
+        steps.setdefault(step, []).extend(samples)
+    return [sorted(steps[step]) for step in sorted(steps)]
 
 
 def checkpoint_tensors(run_dir: Path, step: int):
@@ -296,7 +353,7 @@ def checkpoint_buffers(run_dir: Path, step: int) -> dict:
 
 def owners_of(run_dir: Path) -> dict:
     """branch -> workers"""
-    return {unit["branch"]: unit["owners"] for unit in json.loads((run_dir / "plan.json").read_text())["units"]}
+    return {unit["branch"]: unit["owners"] for unit in plan_of(run_dir)["units"]}
 
 
 def load_values(model: torch.nn.Module, values: dict) -> None:
@@ -309,3 +366,9 @@ def load_values(model: torch.nn.Module, values: dict) -> None:
 
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def hashes(run_dir: Path, step: int | None = None) -> dict[str, str]:
+    """Of the files of a checkpoint, by default the newest: weights, optimizer state and BatchNorm statistics."""
+    folder = run_dir / "checkpoints" / f"step-{saved_step(run_dir) if step is None else step:08d}"
+    return {file.name: sha256(file) for file in folder.glob("*.safetensors")}

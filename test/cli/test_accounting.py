@@ -4,6 +4,7 @@ test/engine, test/model."""
 import json
 import re
 
+import numpy as np
 import pytest
 
 import harness
@@ -16,23 +17,12 @@ def run_with(folder, name, data, **train):
         folder, name, data, 2, model={"width": 8}, subnetwork={"workers": 2, "coverage": "1/2"},
         train={"max_steps": 6, "log_every_steps": 3, "bucket_megabytes": 0.2} | train,
     )
-    lines = harness.json_lines(run / "metrics.jsonl")
-    plan = json.loads((run / "plan.json").read_text())
-    flops = sum(worker["flops_per_sample"] for worker in plan["per_worker"]) / len(plan["per_worker"])
+    lines, plan = harness.records(run, "train"), harness.plan_of(run)
+    flops = np.mean([worker["flops_per_sample"] for worker in plan["per_worker"]])
     for line in lines:
-        if line["kind"] == "train":
-            assert line["flops_per_s"] == pytest.approx(line["samples_per_s"] * flops, rel=1e-12)
-            assert harness.DEVICE == "cuda" or "utilization" not in line
-    return run, plan["per_process"], [line for line in lines if line["kind"] == "train"]
-
-
-def check_times(line):
-    """The parts of a step together take no longer than the step."""
-    times, exchange = line["times"], line["exchange"]
-    waits = [a + b for a, b in zip(exchange["reduce_wait_ms"], exchange["publish_wait_ms"])]
-    assert line["exchange_wait_ms"] == pytest.approx(sum(waits) / len(waits))
-    for parts in zip(times["forward_ms"], times["backward_ms"], times["optimizer_ms"]):
-        assert min(parts) > 0 and sum(parts) <= line["step_ms"] * 1.01
+        assert line["flops_per_s"] == pytest.approx(line["samples_per_s"] * flops, rel=1e-12)
+        assert harness.DEVICE == "cuda" or "utilization" not in line
+    return run, plan["per_process"], lines
 
 
 def test_exchanges_and_memory(tmp_path, data):
@@ -50,7 +40,10 @@ def test_exchanges_and_memory(tmp_path, data):
         assert line["bytes_sent"] == exchange["reduce_bytes"][0] + exchange["publish_bytes"][0]
         assert 0 <= line["overlap"] <= 1
         assert exchange["busy_ms"][line["slowest_rank"]] == max(exchange["busy_ms"]) > 0
-        check_times(line)
+        waits = np.add(exchange["reduce_wait_ms"], exchange["publish_wait_ms"])
+        assert line["exchange_wait_ms"] == pytest.approx(waits.mean())
+        times = np.array([line["times"][f"{part}_ms"] for part in ("forward", "backward", "optimizer")])  # by rank
+        assert times.min() > 0 and times.sum(0).max() <= line["step_ms"] * 1.01
         for rank, cost in enumerate(planned):
             assert memory["optimizer_bytes"][rank] == cost["optimizer_bytes"]
             batch_norm_bytes = memory["weights_bytes"][rank] - cost["parameter_bytes"]
@@ -68,7 +61,7 @@ def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode,
         train={"max_steps": 8, "log_every_steps": 2, "batch_size_per_worker": 2},
         eval={"every_steps": 4, "batch_size": 40, "mode": mode},
     )
-    lines = [line for line in harness.json_lines(run / "metrics.jsonl") if line["kind"] == "train"]
+    lines = harness.records(run, "train")
     _, before, after, last = (line["peak_tensor_memory_bytes"] for line in lines)
     assert after == pytest.approx(before, rel=0.02) and last == pytest.approx(before, rel=0.02)
 

@@ -3,7 +3,6 @@ worker, and the deviation of every unit against its bound."""
 
 import csv
 import functools
-import json
 import math
 import re
 
@@ -51,7 +50,7 @@ class Experiment:
     def plan(self, regime):
         construction, masking = REGIMES[regime]
         keys = [f"subnetwork.construction={construction}", f"subnetwork.masking={masking}"]
-        return json.loads(harness.run("plan", "--config", self.config, "--json", *overrides(keys)).stdout)
+        return harness.run_json("plan", "--config", self.config, *harness.sets(*keys))
 
     def model(self, step):
         model = self.make().to(torch.float64)
@@ -67,10 +66,6 @@ class Experiment:
         samples = [torch.tensor(order[begin : begin + size]) for begin in begins]
         assert all(len(part) == size for part in samples)
         return [(self.images[part], self.labels[part]) for part in samples]
-
-
-def overrides(assignments):
-    return [word for assignment in assignments for word in ("--set", assignment)]
 
 
 def read_csv(path):
@@ -153,29 +148,23 @@ def compare(similarity, deviation, regime, model, plan, rounds, step=None):
         similarity, deviation = ([row for row in rows if row["step"] == str(step)] for rows in (similarity, deviation))
     cosines, deviations = expected(model, plan, rounds)
     rows = [row for row in similarity if row["regime"] == regime]
-    assert {(row["layer"], int(row["worker"])) for row in rows} == cosines.keys()
-    assert len(rows) == len(cosines)
+    assert sorted((row["layer"], int(row["worker"])) for row in rows) == sorted(cosines)
     layers = [name for name, parameter in model.named_parameters() if is_layer(name, parameter)]
     assert {(row["layer"], int(row["depth"])) for row in rows} == {(name, i) for i, name in enumerate(layers)}
+    close = functools.partial(pytest.approx, rel=TOLERANCE, abs=TOLERANCE, nan_ok=True)
     for row in rows:
         by_round, elements = cosines[row["layer"], int(row["worker"])]
         for column, values in zip(("cosine", "norm", "full_norm"), by_round.T):
-            assert float(row[column]) == pytest.approx(np.mean(values), rel=TOLERANCE, abs=TOLERANCE), (column, row)
-            if len(values) > 1:
-                spread = pytest.approx(np.std(values, ddof=1), rel=TOLERANCE, abs=TOLERANCE)
-                assert float(row[f"{column}_std"]) == spread, (column, row)
-            else:
-                assert row[f"{column}_std"] == "nan"
+            spread = np.std(values, ddof=1) if len(values) > 1 else math.nan
+            assert [float(row[column]), float(row[f"{column}_std"])] == close([np.mean(values), spread]), (column, row)
         assert int(row["elements"]) == elements, row
     rows = [row for row in deviation if row["regime"] == regime]
     assert len(rows) == len(plan["units"])
     for number, (row, unit, (squared, bound)) in enumerate(zip(rows, plan["units"], deviations)):
         assert (row["branch"], int(row["begin"]), int(row["end"])) == (unit["branch"], unit["begin"], unit["end"])
-        assert row["owners"].split() == [str(owner) for owner in unit["owners"]]
-        assert int(row["unit"]) == number
-        assert float(row["deviation_squared"]) == pytest.approx(squared, rel=TOLERANCE)
-        assert float(row["bound"]) == pytest.approx(bound, rel=TOLERANCE)
-        assert float(row["ratio"]) == pytest.approx(squared / bound, rel=TOLERANCE)
+        assert (int(row["unit"]), [int(owner) for owner in row["owners"].split()]) == (number, unit["owners"])
+        found = [float(row[key]) for key in ("deviation_squared", "bound", "ratio")]
+        assert found == pytest.approx([squared, bound, squared / bound], rel=TOLERANCE)
     return cosines
 
 
@@ -215,11 +204,7 @@ def test_every_regime_at_initialization(tmp_path, experiments, model):
         assert error < 1e-12 if row["regime"] in ("B_b-SDP", "N_b-SDP") else error > 1e-9, row
     assert all(float(row["ratio"]) <= 1 for row in deviation if row["regime"] in ("B_b-SDP", "N_b-SDP"))
     assert all(f"{np.mean(by_batch[regime]):.3f}" in printed for regime in REGIMES)
-    check_summary(tmp_path / "out", by_batch)
-
-
-def check_summary(folder, by_batch):
-    rows = read_csv(folder / "summary.csv")
+    rows = read_csv(tmp_path / "out" / "summary.csv")
     assert {(row["regime"], row["step"]) for row in rows} == {(regime, "0") for regime in REGIMES} and len(rows) == len(REGIMES)
     for row in rows:
         cosines = by_batch[row["regime"]]
@@ -236,7 +221,7 @@ def test_a_run(tmp_path, data, resnet):
     rounds = [resnet.batches(2)]
     similarity, deviation, _ = analyze(tmp_path, "--run", run_dir)
     assert {row["regime"] for row in similarity} == {"B-SDP"}
-    compare(similarity, deviation, "B-SDP", model, json.loads((run_dir / "plan.json").read_text()), rounds)
+    compare(similarity, deviation, "B-SDP", model, harness.plan_of(run_dir), rounds)
     similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "bbsdp,nsdp")
     for regime in ("B_b-SDP", "N-SDP"):
         compare(similarity, deviation, regime, model, resnet.plan(regime), rounds)
@@ -246,7 +231,7 @@ def test_all_checkpoints_of_a_run(tmp_path, resnet):
     similarity, deviation, printed = analyze(tmp_path, "--run", resnet.run_dir, "--all-checkpoints", "--batch-size", 2)
     steps = sorted(int(folder.name.removeprefix("step-")) for folder in (resnet.run_dir / "checkpoints").glob("step-*"))
     assert len(steps) > 2 and steps == sorted({int(row["step"]) for row in similarity})
-    plan = json.loads((resnet.run_dir / "plan.json").read_text())
+    plan = harness.plan_of(resnet.run_dir)
     for step in steps[:2]:
         compare(similarity, deviation, "B-SDP", resnet.model(step), plan, [resnet.batches(step, size=2)], step)
     assert all(f"B-SDP at step {step}" in printed for step in steps)
@@ -259,8 +244,7 @@ def test_full_coverage_leaves_nothing_out(tmp_path, resnet):
     assert {row["regime"] for row in similarity} == set(REGIMES)
     assert all(abs(float(row["cosine"]) - 1) < 1e-12 for row in similarity)
     for row in deviation:
-        assert float(row["bound"]) == 0 and math.isnan(float(row["ratio"]))
-        assert float(row["deviation_squared"]) < 1e-24
+        assert float(row["bound"]) == 0 and math.isnan(float(row["ratio"])) and float(row["deviation_squared"]) < 1e-24
     assert printed.count("nothing to compare") == len(REGIMES)
 
 
@@ -279,8 +263,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("case", REFUSALS)
 def test_refusals(tmp_path, resnet, case):
-    arguments, code, message = REFUSALS[case]
-    places = {"CONFIG": str(resnet.config), "RUN": str(resnet.run_dir), "EMPTY": str(tmp_path)}
-    for place, path in places.items():
-        arguments = [argument.replace(place, path) for argument in arguments]
+    words, code, message = REFUSALS[case]
+    places = {"CONFIG": resnet.config, "RUN": resnet.run_dir, "EMPTY": tmp_path}
+    arguments = [places.get(word, word) for word in words]
     assert re.search(message, harness.run("analyze", *arguments, expect=code).stderr)

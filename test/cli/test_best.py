@@ -14,10 +14,6 @@ def steps_saved(run_dir):
     return sorted(int(folder.name.removeprefix("step-")) for folder in (run_dir / "checkpoints").iterdir())
 
 
-def evaluations(run_dir):
-    return [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"]
-
-
 def best_of(records, by):
     """The earliest of equals."""
     return max(records, key=lambda record: record[by]) if by == "accuracy" else min(records, key=lambda record: record[by])
@@ -33,13 +29,13 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
         "checkpoint": {"at_start": False, "keep_last": 1, "every_epochs": 0, "keep_best": by},
     }
     run_dir = harness.train(tmp_path, "run", data, 2, **sections)
-    records = evaluations(run_dir)
+    records = harness.records(run_dir, "eval")
     assert [record["step"] for record in records] == list(range(3, LAST + 1, 3))
     best = best_of(records, by)
     # If the last evaluation is the best, the best before it goes with the next checkpoint, of which there is none.
     expected = {best["step"], LAST} | ({best_of(records[:-1], by)["step"]} if best["step"] == LAST else set())
     assert steps_saved(run_dir) == sorted(expected)
-    evaluate = lambda *more: json.loads(harness.run("eval", "--run", run_dir, "--json", *more).stdout)
+    evaluate = lambda *more: harness.run_json("eval", "--run", run_dir, *more)
     again = evaluate("--checkpoint", "best")
     assert again["step"] == best["step"] and again["loss"] == pytest.approx(best["loss"], abs=1e-9)
     assert evaluate("--checkpoint", LAST)["loss"] == pytest.approx(records[-1]["loss"], abs=1e-9) == evaluate()["loss"]
@@ -52,9 +48,8 @@ def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking
         run_dir = run_dir.rename(tmp_path / "moved")
         said = harness.run("--run", run_dir, "--nproc", 2, "--resume=latest-good")
         assert "warning" not in said.stdout + said.stderr
-        assert [harness.without_times(record) for record in evaluations(run_dir)] == [
-            harness.without_times(record) for record in records
-        ]
+        again = harness.records(run_dir, "eval")
+        assert list(map(harness.without_times, again)) == list(map(harness.without_times, records))
         assert steps_saved(run_dir) == sorted({best["step"], LAST})
 
 
@@ -75,9 +70,9 @@ def test_scores_of_other_samples_or_corrections_are_not_compared(tmp_path, data)
     )
     for i, changes in enumerate(parts[1:], 2):
         assignments = [f"train.max_steps={4 * i}", *changes]
-        said = harness.run("--run", run_dir, "--resume", *[word for change in assignments for word in ("--set", change)])
+        said = harness.run("--run", run_dir, "--resume", *harness.sets(*assignments))
         assert ("measure" in said.stdout) == (i < len(parts)), changes
-    records = evaluations(run_dir)
+    records = harness.records(run_dir, "eval")
     spans = [(0, 4), (4, 8), (8, 12), (12, 16), (16, 24)]
     measured = [[record for record in records if first < record["step"] <= last] for first, last in spans]
     best = [best_of(group, "accuracy" if i < 3 else "loss")["step"] for i, group in enumerate(measured)]

@@ -1,6 +1,6 @@
 """The command line: exit codes, messages, rank variables, output on a terminal and elsewhere."""
 
-import json
+import contextlib
 import os
 import pty
 import re
@@ -13,6 +13,7 @@ import harness
 def test_usage_errors(tmp_path):
     assert "--config" in harness.run(expect=2).stderr
     harness.run("--no-such-option", expect=2)
+    assert ".json" in harness.run("doctor", "--save", "profile", expect=2).stderr
     assert "plan" in harness.run("--help").stdout
     assert re.match(r"sdp-train \d+\.\d+\.\d+", harness.run("--version").stdout)
     for words in (["x.yaml"], ["train", "--config", "x.yaml"], ["run", "x.yaml"]):
@@ -26,13 +27,10 @@ def test_a_folder_inside_of_a_run_names_the_run(tmp_path, data):
         assert f"--run {run_dir}\n" in refused
 
 
-def files_below(folder):
-    return sorted(str(path) for path in folder.rglob("*"))
-
-
 def test_smoke_runs_everything_and_keeps_nothing(tmp_path, data):
     config = harness.write_config(tmp_path, "tried", data, train={"max_steps": 1000}, eval={"recalibrate_batches": 50})
-    before = files_below(tmp_path)
+    files = lambda: sorted(tmp_path.rglob("*"))
+    before = files()
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     for processes in (1, 2):
@@ -40,7 +38,7 @@ def test_smoke_runs_everything_and_keeps_nothing(tmp_path, data):
         assert "step 2/2" in result.stdout and "assembled full model" in result.stdout
         assert "export" not in result.stdout  # the run is gone
     temporary.rmdir()
-    assert files_below(tmp_path) == before
+    assert files() == before
     harness.run("--config", config, "--smoke", "--resume", expect=2)
     # A test that was killed does not block the next one.
     left = temporary / f"sdp-train-smoke-{os.getuid()}" / "tried" / "checkpoints" / "step-00000002"
@@ -54,10 +52,7 @@ def test_output_that_cannot_be_written_ends_with_3(tmp_path, data):
     for command in ("spec >/dev/full", f"plan --config {config} >/dev/full", f"plan --json --config {config} >&-"):
         shell = ["sh", "-c", f"exec {harness.BINARY} {command}"]
         result = subprocess.run(shell, env=harness.environment(), capture_output=True, text=True, timeout=60)
-        assert result.returncode == 3, result
-        assert "standard output" in result.stderr
-    for memory in ("nan", "-1", "inf", "0"):
-        assert "--memory" in harness.run("plan", "--config", config, f"--memory={memory}", expect=2).stderr
+        assert result.returncode == 3 and "standard output" in result.stderr, result
 
 
 def test_torchrun_starts_the_ranks(tmp_path, data):
@@ -84,14 +79,9 @@ def test_terminal_shows_one_line_and_a_file_plain_lines(tmp_path, data):
     process = harness.start("--config", config, "--nproc", 1, stdout=follower, stderr=follower)
     os.close(follower)
     shown = b""
-    while True:
-        try:
-            chunk = os.read(leader, 4096)
-        except OSError:  # a terminal whose last writer has ended
-            break
-        if not chunk:
-            break
-        shown += chunk
+    with contextlib.suppress(OSError):  # of a terminal whose last writer has ended
+        while chunk := os.read(leader, 4096):
+            shown += chunk
     assert process.wait(timeout=300) == 0
     assert b"\r" in shown and b"100%" in shown
 
@@ -101,5 +91,5 @@ def test_warnings_for_settings_without_effect_and_for_the_plan_once(tmp_path, da
                                   subnetwork={"coverage": "1/4"})
     printed = harness.run("--config", config, "--nproc", 2).stderr
     assert re.search(r"warning: .*optimizer\.beta1", printed)
-    warnings = json.loads((tmp_path / "runs" / "run" / "plan.json").read_text())["warnings"]
+    warnings = harness.plan_of(tmp_path / "runs" / "run")["warnings"]
     assert warnings and all(printed.count(warning) == 1 for warning in warnings)

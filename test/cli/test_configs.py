@@ -16,7 +16,8 @@ FINE_TUNING = [CONFIGS / "evidence/pretrained.yaml", CONFIGS / "evidence/fine_tu
 EVIDENCE = sorted(set(CONFIGS.glob("evidence/*.yaml")) - set(FINE_TUNING))
 SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted(CONFIGS.glob("paper/*.yaml")), *EVIDENCE]
 REGIMES = sorted((CONFIGS / "regime").glob("*.yaml"))
-NAMED = {file.stem: file for file in CONFIGS.glob("*.yaml") if file.stem.split("_")[-1] in ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")}
+NAMED_REGIMES = ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")
+NAMED = {file.stem: file for file in CONFIGS.glob("*.yaml") if file.stem.split("_")[-1] in NAMED_REGIMES}
 EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS) - set(NAMED.values()))
 REGIME = {  # construction, masking, coverage; data parallelism is any of them at coverage 1
     "ddp": ("block", "forward", 1),
@@ -61,7 +62,7 @@ def comments_of(file) -> str:
 
 def plan(*files, overrides=()) -> dict:
     configs = [argument for file in files for argument in ("--config", file)]
-    result = harness.run("plan", *configs, "--json", *[a for o in overrides for a in ("--set", o)])
+    result = harness.run("plan", *configs, "--json", *harness.sets(*overrides))
     assert result.stderr == ""
     return json.loads(result.stdout)
 
@@ -77,17 +78,21 @@ def data_of(experiment):
 
 
 @pytest.mark.parametrize("file", [e for e in EXPERIMENTS if name_of(e) != "quickstart"], ids=name_of)
-def test_an_experiment_is_what_its_name_says(file):
-    spec, data = merged(file), data_of(file)
+def test_an_experiment_is_what_its_name_and_its_comments_say(file):
+    spec, data, comments = merged(file), data_of(file), comments_of(file)
     assert f"{spec['model']['name']}_{data}" == name_of(file) == spec["name"] and "output" not in spec
     assert (spec["data"]["name"], spec["data"]["path"]) == ("tokens" if data == "fineweb" else data, f"data/{data}")
+    assert data != "svhn" or "flip" not in spec["data"]["augment"]
+    (batch,) = re.findall(r"Batch (\d+) (?:sequences )?in total", comments)
+    assert sequences_or_images_per_step(spec) == int(batch)
+    falls = re.findall(r"lr falls after ([^.]*) epochs", comments)
+    milestones = [str(round(share * spec["train"]["epochs"])) for share in spec["schedule"].get("milestones", [])]
+    assert len(falls) == bool(milestones) and (not falls or re.findall(r"\d+", falls[0]) == milestones)
 
 
 def check_plan(result, regime, workers):
     construction, masking, coverage = REGIME[regime]
-    assert result["workers"] == workers
-    assert result["coverage"] == coverage
-    assert result["warnings"] == []
+    assert (result["workers"], result["coverage"], result["warnings"]) == (workers, coverage, [])
     if coverage < 1:
         assert (result["construction"], result["masking"]) == (construction, masking)
         assert result["flops_share"] < 1
@@ -105,7 +110,7 @@ def test_plan_of_every_named_file(name):
 
 def test_every_model_is_there_in_the_same_regimes():
     models = {merged(file)["model"]["name"] for file in EXPERIMENTS} - {"llama_tiny"}
-    assert set(NAMED) == {f"{model}_{regime}" for model in models for regime in ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")}
+    assert set(NAMED) == {f"{model}_{regime}" for model in models for regime in NAMED_REGIMES}
 
 
 @pytest.mark.parametrize("regime", REGIME)
@@ -119,31 +124,15 @@ OTHERS = [file for file in EXPERIMENTS if data_of(file) in ("cifar100", "svhn", 
 @pytest.mark.parametrize("experiment", OTHERS + FINE_TUNING, ids=name_of)
 def test_plan_of_other_data_sets(experiment):
     assert plan(experiment)["workers"] == 8
-    assert data_of(experiment) != "svhn" or "flip" not in merged(experiment)["data"]["augment"]
 
 
 @pytest.mark.parametrize("file", REGIMES, ids=name_of)
 def test_a_regime_file_holds_only_what_a_regime_is(file):
     """So that it changes nothing else of an experiment that it is combined with, such as the run's folder."""
     regime = merged(file)
-    assert set(regime) <= {"subnetwork", "optimizer", "train"}
-    assert set(regime["subnetwork"]) <= {"coverage", "construction", "masking"}
-    assert set(regime.get("optimizer", {})) <= {"shard"}
-    assert set(regime.get("train", {})) <= {"release_gradients", "reduce_every"}
-
-
-@pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if name_of(e) != "quickstart"], ids=name_of)
-def test_comments_say_what_the_keys_say(experiment):
-    spec, comments = merged(experiment), comments_of(experiment)
-    (batch,) = re.findall(r"Batch (\d+) (?:sequences )?in total", comments)
-    assert sequences_or_images_per_step(spec) == int(batch)
-    falls = re.findall(r"lr falls after ([^.]*) epochs", comments)
-    milestones = spec["schedule"].get("milestones", [])
-    assert len(falls) == bool(milestones)
-    if falls:
-        assert [round(share * spec["train"]["epochs"]) for share in milestones] == [
-            int(number) for number in re.findall(r"\d+", falls[0])
-        ]
+    allowed = {"subnetwork": {"coverage", "construction", "masking"}, "optimizer": {"shard"},
+               "train": {"release_gradients", "reduce_every"}}
+    assert all(set(keys) <= allowed[section] for section, keys in regime.items())
 
 
 @pytest.mark.parametrize("model", LLAMAS)

@@ -4,6 +4,7 @@ import json
 
 import harness
 
+
 def doctor(*arguments, expect):
     result = harness.run("doctor", "--device", "cpu", "--json", *arguments, expect=expect, env={"OMP_NUM_THREADS": "1"})
     found = json.loads(result.stdout)
@@ -22,14 +23,11 @@ def test_two_processes_and_the_profile_they_save(tmp_path):
     assert list(run.iterdir()) == []
 
     # The plan uses the profile's rates for the run's precision.
-    data = tmp_path / "data"
-    harness.write_cifar10(data)
-    config = harness.write_config(tmp_path, "planned", data)
+    config = harness.write_config(tmp_path, "planned", tmp_path)
     for precision in ("fp32", "bf16"):
         rates = found["profiles"][precision]
-        planned = json.loads(
-            harness.run("plan", "--config", config, "--set", f"train.precision={precision}", "--device", profile, "--json").stdout
-        )["forecast"]
+        settings = harness.sets(f"train.precision={precision}")
+        planned = harness.run_json("plan", "--config", config, "--device", profile, *settings)["forecast"]
         for rate in ("flops_per_s", "memory_bytes_per_s", "inside_bytes_per_s", "launch_s", "memory_bytes"):
             assert planned["device"][rate] == rates[rate]
         assert planned["device"]["times"] == "measured rates"
@@ -46,13 +44,3 @@ def test_a_wrong_folder_fails_and_the_rest_is_checked():
     assert [name for name, check in checks.items() if check["status"] == "FAIL"] == ["run folder"]
     assert "/proc" in checks["run folder"]["detail"] and checks["run folder"]["advice"]
     assert checks["network"]["status"] == "SKIP" and "profile" not in checks
-
-
-def test_what_is_no_profile_is_refused(tmp_path):
-    config = harness.write_config(tmp_path, "planned", tmp_path)
-    file = tmp_path / "profile.json"
-    file.write_text('{"sdp_train_profile": 1, "profiles": {"fp32": {"flops_per_s": 0}}}')
-    result = harness.run("plan", "--config", config, "--device", file, expect=2)
-    assert str(file) in result.stderr and "doctor --save" in result.stderr
-    result = harness.run("doctor", "--save", "profile", expect=2)
-    assert ".json" in result.stderr

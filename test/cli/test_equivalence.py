@@ -1,8 +1,6 @@
 """sdp-train computes what the method defines: losses of every worker and step, and the final weights, compared with
 plain PyTorch on dense models."""
 
-import json
-
 import pytest
 import torch
 
@@ -102,13 +100,13 @@ def test_groups_and_the_average_are_torch_optims(tmp_path, data, construction, m
     if construction == "block":
         return
     # The average is evaluated as a model that is exported and imported has it.
-    trained = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "eval"][-1]
-    saved = json.loads(harness.run("eval", "--run", run_dir, "--json").stdout)
+    trained = harness.records(run_dir, "eval")[-1]
+    saved = harness.run_json("eval", "--run", run_dir)
     assert saved["loss_ema"] == pytest.approx(trained["loss_ema"], abs=1e-9) != saved["loss"]
     harness.run("export", "--run", run_dir, "--average", "--out", tmp_path / "average.safetensors")
     config = harness.write_config(tmp_path, "again", data, eval={"branch_scale": "none", "recalibrate_batches": 0})
     harness.run("import", "--config", config, "--from", tmp_path / "average.safetensors")
-    again = json.loads(harness.run("eval", "--run", tmp_path / "runs" / "again", "--json").stdout)
+    again = harness.run_json("eval", "--run", tmp_path / "runs" / "again")
     assert (again["loss"], again["accuracy"]) == pytest.approx((saved["loss_ema"], saved["accuracy_ema"]), abs=1e-9)
 
 

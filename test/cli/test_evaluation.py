@@ -2,7 +2,6 @@
 every worker's subnetwork, on all test samples or a subset."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -26,12 +25,12 @@ def load_buffers(model, values):
 
 
 def owner_means(model, buffers, owners):
-    """Statistics of the assembled model."""
-    means = {}
-    for name in {name for name, _, _ in buffers}:
-        holders = owners.get(model.branch_of(name), range(WORKERS))
-        means[name] = torch.stack([buffers[name, worker, 0] for worker in holders]).mean(0)
-    return means
+    """Statistics of the assembled model: means over owners and replicas."""
+    of_name = {}
+    for (name, worker, _), values in buffers.items():
+        if worker in owners.get(model.branch_of(name), range(WORKERS)):
+            of_name.setdefault(name, []).append(values)
+    return {name: torch.stack(values).mean(0) for name, values in of_name.items()}
 
 
 def scales(of_branch):
@@ -62,25 +61,23 @@ def evenly(count, values):
     return [values[i * len(values) // count] for i in range(count)]
 
 
-@pytest.mark.parametrize(
-    "mode,scale,batch_size,processes,batches,samples,samples_per_subnetwork",
-    [
-        ("full", "none", 64, 2, 4, None, None),
-        ("full", "survival", 7, 2, 4, 23, 9),
-        ("streamed", "none", 7, 1, 4, 11, None),
-        ("full", "auto", 3, 2, 4, None, 9),
-        ("streamed", "survival", 9, 2, 4, 1000, 2000),
-        # 40 test images make 5 batches and there are 3 training batches: some processes have none in the last round.
-        ("streamed", "survival", 9, 4, 3, None, 0),
-    ],
-)
+@pytest.mark.parametrize("mode,scale,batch_size,processes,batches,samples,samples_per_subnetwork,replicas", [
+    ("full", "none", 64, 2, 4, None, None, 1),
+    ("full", "survival", 7, 2, 4, 23, 9, 2),
+    ("streamed", "none", 7, 1, 4, 11, None, 1),
+    ("full", "auto", 3, 2, 4, None, 9, 1),
+    ("streamed", "survival", 9, 2, 4, 1000, 2000, 1),
+    # 40 test images make 5 batches and there are 3 training batches: some processes have none in the last round.
+    ("streamed", "survival", 9, 4, 3, None, 0, 2),
+])
 @torch.no_grad()
 def test_evaluation_is_pytorchs(
-    tmp_path, data, mode, scale, batch_size, processes, batches, samples, samples_per_subnetwork
+    tmp_path, data, mode, scale, batch_size, processes, batches, samples, samples_per_subnetwork, replicas
 ):
+    """A subnetwork's figures are those of its replica 0."""
     run_dir = harness.train(
         tmp_path, "run", data, processes,
-        subnetwork={"workers": WORKERS, "coverage": "2/4"},
+        subnetwork={"workers": WORKERS, "coverage": "2/4", "replicas": replicas},
         train={"max_steps": STEPS, "batch_size_per_worker": 4, "precision": "fp64"},
         eval={"mode": mode, "branch_scale": scale, "batch_size": batch_size, "recalibrate_batches": batches,
               "max_samples": samples, "max_samples_per_subnetwork": samples_per_subnetwork},
@@ -107,7 +104,7 @@ def test_evaluation_is_pytorchs(
     part = all_images[of_subnetworks].double(), all_labels[of_subnetworks]
     singles = []
     for worker in range(WORKERS if of_subnetworks else 0):
-        load_buffers(model, {name: values for (name, holder, _), values in buffers.items() if holder == worker})
+        load_buffers(model, {name: values for (name, *place), values in buffers.items() if place == [worker, 0]})
         present = scales({branch: float(worker in held) for branch, held in owners.items()})
         singles.append(loss_and_accuracy(model, *part, present))
     assert record.get("subnetwork_samples", 0) == len(of_subnetworks)
@@ -115,7 +112,7 @@ def test_evaluation_is_pytorchs(
         assert record[key] == pytest.approx(values, rel=0, abs=1e-8)
     assert ("subnetwork_loss" in record) == bool(of_subnetworks)
 
-    # Batch i of the training order is what worker i saw in the first step.
+    # Batch i of the training order is what replica 0 of worker i saw in the first step.
     samples = harness.trace_samples(run_dir)
     recalibration_batches = [train_images[samples[1, i, 0]] for i in range(batches)]
 
@@ -159,42 +156,12 @@ def test_evaluation_is_pytorchs(
     parts = [record[key] for key in ("assemble_s", "recalibrate_s", "evaluate_s", "subnetworks_s")]
     assert all(part > 0 for part in parts[: 4 if of_subnetworks else 3]) and sum(parts) <= record["eval_s"]
 
-
-def test_evaluation_with_replicas(tmp_path, data):
-    """Statistics are averaged over owners and replicas; a subnetwork's accuracy is its replica 0's."""
-    run_dir = harness.train(
-        tmp_path, "replicas", data, 2, subnetwork={"replicas": 2}, train={"max_steps": 4, "precision": "fp64"},
-        eval={"recalibrate_batches": 0},
-    )
-    record = harness.last_eval(run_dir)
-    owners = harness.owners_of(run_dir)
-    buffers = harness.checkpoint_buffers(run_dir, 4)
-    images, labels = harness.read_cifar10(data, "test")
-    images = images.double()
-
-    def evaluate(statistics, present, images=images):
-        model = library_model(RESNET18).double()
-        harness.load_values(model, harness.checkpoint_values(run_dir, 4, model))
-        load_buffers(model, statistics)
-        model.net.eval()
-        with torch.no_grad():
-            return model(images, present)
-
-    names = {name for name, _, _ in buffers}
-    averaged = {name: torch.stack([values for (n, _, _), values in buffers.items() if n == name]).mean(0) for name in names}
-    loss = torch.nn.functional.cross_entropy(evaluate(averaged, {}), labels).item()
-    assert record["loss"] == pytest.approx(loss, abs=1e-8)
-    on_training_data = json.loads(harness.run("eval", "--run", run_dir, "--train-data", "--json").stdout)
-    train_images, train_labels = harness.read_cifar10(data, "train")
-    logits = evaluate(averaged, {}, train_images.double())
-    loss = torch.nn.functional.cross_entropy(logits, train_labels).item()
-    assert on_training_data["loss"] == pytest.approx(loss, abs=1e-8)
-    assert on_training_data["on_training_data"] and on_training_data["samples"] == len(train_labels)
-    for worker in range(4):
-        own = {name: values for (name, w, replica), values in buffers.items() if (w, replica) == (worker, 0)}
-        present = scales({branch: float(worker in held) for branch, held in owners.items()})
-        hits = (evaluate(own, present).argmax(1) == labels).double().mean().item()
-        assert record["subnetwork_accuracy"][worker] == pytest.approx(hits, abs=1e-9), worker
+    if replicas > 1:
+        all_samples = harness.sets("eval.max_samples=null")
+        on_training_data = harness.run_json("eval", "--run", run_dir, "--train-data", *all_samples)
+        loss, accuracy = loss_and_accuracy(model, train_images, train_labels, present)
+        assert (on_training_data["loss"], on_training_data["accuracy"]) == pytest.approx((loss, accuracy), abs=1e-8)
+        assert on_training_data["on_training_data"] and on_training_data["samples"] == len(train_labels)
 
 
 def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
@@ -214,7 +181,7 @@ def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
 
     csv_file, logits_file = tmp_path / "predictions.csv", tmp_path / "logits.safetensors"
     files = ("--predictions", csv_file, "--logits", logits_file)
-    said = json.loads(harness.run("eval", "--run", run_dir, "--json", "--per-class", *files).stdout)
+    said = harness.run_json("eval", "--run", run_dir, "--per-class", *files)
     saved = load_file(logits_file)
     labels, predicted = saved["labels"], saved["logits"].argmax(1)
     assert labels.tolist() == true_labels[held_out].tolist()

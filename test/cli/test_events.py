@@ -22,6 +22,11 @@ def event_files(run_dir):
     return sorted(run_dir.glob("events.out.tfevents.*"))
 
 
+def events_of(file):
+    """LegacyEventFileLoader stops silently at a record whose CRC is wrong."""
+    return list(LegacyEventFileLoader(str(file)).Load())
+
+
 def expected_scalars(run_dir):
     """tag -> [(step, value)] by metrics.jsonl, in single precision. Which of them are shown is declared with each
     (lib/run/records.h)."""
@@ -45,49 +50,39 @@ def shown_scalars(run_dir):
     }
 
 
-def test_scalars_are_those_of_the_metrics(tmp_path, data):
-    run_dir = harness.train(tmp_path, "run", data, 2, **SMALL)
-    expected = expected_scalars(run_dir)
-    assert [step for step, _ in expected["train/loss"]] == list(range(5, 45, 5))
-    assert [step for step, _ in expected["eval/loss"]] == [10, 20, 30, 40]
-    shown = shown_scalars(run_dir)
-    assert shown == {tag: expected[tag] for tag in shown}
-    assert {"train/loss", "train/forward_ms", "eval/accuracy", "eval/subnetwork_loss", "checkpoint/save_s"} <= shown.keys()
-    (file,) = event_files(run_dir)
-    # LegacyEventFileLoader stops silently at a record whose CRC is wrong.
-    events = list(LegacyEventFileLoader(str(file)).Load())
-    lines = harness.json_lines(run_dir / "metrics.jsonl")
-    assert len(events) == 3 + sum(line["kind"] != "start" for line in lines)
-    (settings,) = [event for event in events if event.summary.value and event.summary.value[0].HasField("metadata")]
-    shown = plugin_data_pb2.HParamsPluginData.FromString(settings.summary.value[0].metadata.plugin_data.content)
-    values = {key: getattr(value, value.WhichOneof("kind")) for key, value in shown.session_start_info.hparams.items()}
-    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, True, 3)
-    assert values["subnetwork.masking"] == "forward" and "output.dir" not in values
-    assert events[0].file_version == "brain.Event:2"
-    times = [event.wall_time for event in events]
-    assert times == sorted(times) and abs(times[-1] - file.stat().st_mtime) < 60
-
-
-def test_a_killed_and_resumed_run_shows_every_step_once(tmp_path, data):
+def test_scalars_are_those_of_the_metrics_also_of_a_run_that_was_killed(tmp_path, data):
     config = harness.write_config(tmp_path, "run", data, **SMALL)
     run_dir = tmp_path / "runs" / "run"
     process = harness.start_run(config, "--nproc", 2, start_new_session=True)
     metrics = run_dir / "metrics.jsonl"
     harness.await_(lambda: metrics.exists() and '"step":25,' in metrics.read_text(), "metrics of step 25", process)
     harness.kill_run(process)
-    before = {file: file.read_bytes() for file in event_files(run_dir)}
+    (first,) = event_files(run_dir)
+    before = first.read_bytes()
     assert max(step for step, _ in shown_scalars(run_dir)["train/loss"]) >= 25
-
     resumed_at = harness.saved_step(run_dir)
     harness.run("--config", config, "--nproc", 2, "--resume")
-    assert len(event_files(run_dir)) == 2
-    assert {file: file.read_bytes() for file in before} == before
+    assert first.read_bytes() == before
+
     shown, expected = shown_scalars(run_dir), expected_scalars(run_dir)
     assert shown == {tag: expected[tag] for tag in shown}
+    assert {"train/forward_ms", "eval/accuracy", "eval/subnetwork_loss", "checkpoint/save_s"} <= shown.keys()
     assert [step for step, _ in shown["train/loss"]] == list(range(5, 45, 5))
-    session = list(LegacyEventFileLoader(str(event_files(run_dir)[-1])).Load())[1]
-    assert session.session_log.status == session.session_log.START
-    assert session.step == resumed_at + 1  # TensorBoard drops this step and those after it
+    assert [step for step, _ in shown["eval/loss"]] == [10, 20, 30, 40]
+    _, second = event_files(run_dir)
+    events = events_of(second)
+    assert len(events) == 3 + sum(line["step"] > resumed_at for line in harness.json_lines(metrics))
+    assert events[0].file_version == "brain.Event:2"
+    assert events[1].session_log.status == events[1].session_log.START
+    assert events[1].step == resumed_at + 1  # TensorBoard drops this step and those after it
+    times = [event.wall_time for event in events]
+    assert times == sorted(times) and abs(times[-1] - second.stat().st_mtime) < 60
+    (settings,) = [value for event in events_of(first) for value in event.summary.value if value.HasField("metadata")]
+    content = plugin_data_pb2.HParamsPluginData.FromString(settings.metadata.plugin_data.content)
+    hyperparameters = content.session_start_info.hparams.items()
+    values = {key: getattr(value, value.WhichOneof("kind")) for key, value in hyperparameters}
+    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, True, 3)
+    assert values["subnetwork.masking"] == "forward" and "output.dir" not in values
 
     # Nothing is left to train, so nothing is written.
     harness.run("--config", config, "--nproc", 1, "--resume")

@@ -1,8 +1,7 @@
 """Processes that are killed, run out of memory, disk or files, or do not belong together; and two nodes of two ranks.
 
-A process that is suspended (SIGSTOP) stays in its phase while the test finds out which one it is; then it is killed. Reduce-scatter
-and all-gather are told apart by the bytes that the process has written (/proc/PID/io) since the last line of metrics.jsonl: at
-coverage 1, both send the same number."""
+A process that is suspended (SIGSTOP) stays in its phase while the others come to where they wait for it; then it is
+killed."""
 
 import json
 import os
@@ -10,14 +9,12 @@ import re
 import resource
 import signal
 import socket
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 import harness
-from test_stop import by_hand, ending, rank_of, ranks_of, shared_object
+from test_stop import rank_of, ranks_of
 
 # ---- a process is killed ----
 
@@ -43,56 +40,18 @@ EVALUATION = TRAFFIC | {
 }
 
 
-def is_running(pid):
-    """Whether the process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def lines(run_dir, kind):
-    path = run_dir / "metrics.jsonl"
-    return [line for line in harness.json_lines(path) if line["kind"] == kind] if path.exists() else []
-
-
-def written_bytes(pid):
-    return int(re.search(r"wchar: (\d+)", Path(f"/proc/{pid}/io").read_text())[1])
-
-
-def stop_in_exchange(pid, run_dir, first_share, last_share):
-    """Suspends a process when it has sent a fraction of the step's bytes between these bounds. If a step passes unseen, the
-    next one is tried."""
-    harness.await_(lambda: lines(run_dir, "train"), "step")
-    rank = rank_of(pid)
-    per_step = json.loads((run_dir / "plan.json").read_text())["per_process"][rank]["bytes_sent_per_step"]
-    for _ in range(50):
-        step = len(lines(run_dir, "train"))
-        step = harness.await_(lambda: (now := len(lines(run_dir, "train"))) > step and now, "step")
-        before = written_bytes(pid)
-        share = lambda: (written_bytes(pid) - before) / per_step
-        harness.await_(lambda: share() >= first_share, "traffic")
-        os.kill(pid, signal.SIGSTOP)
-        if share() <= last_share and len(lines(run_dir, "train")) == step:
-            return
-        os.kill(pid, signal.SIGCONT)
-    raise AssertionError("never seen in that exchange")
-
-
-def stop_in_reduce(pid, run_dir):
-    stop_in_exchange(pid, run_dir, 0.05, 0.45)
-
-
-def stop_in_gather(pid, run_dir):
-    stop_in_exchange(pid, run_dir, 0.55, 0.95)
+def stop_in_exchange(pid, run_dir):
+    harness.await_(lambda: harness.records(run_dir, "train"), "step")
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(2)  # so that the others are in the exchange
 
 
 def stop_in_evaluation(pid, run_dir):
     """The evaluation follows the step's line."""
-    harness.await_(lambda: lines(run_dir, "train"), "step")
+    harness.await_(lambda: harness.records(run_dir, "train"), "step")
     time.sleep(0.5)
     os.kill(pid, signal.SIGSTOP)
-    assert not lines(run_dir, "eval")
+    assert not harness.records(run_dir, "eval")
 
 
 def stop_in_checkpoint(pid, run_dir):
@@ -107,7 +66,7 @@ def stop_in_checkpoint(pid, run_dir):
 
 
 PHASES = {
-    "reduce": (TRAFFIC, stop_in_reduce, 1), "gather": (TRAFFIC, stop_in_gather, 2), "evaluation": (EVALUATION, stop_in_evaluation, 0),
+    "(reduce|gather)": (TRAFFIC, stop_in_exchange, 1), "evaluation": (EVALUATION, stop_in_evaluation, 0),
     "saving a checkpoint": (CHECKPOINTS, stop_in_checkpoint, 1),
 }
 
@@ -121,12 +80,12 @@ def test_a_killed_process_ends_all(tmp_path, data, phase):
     with console.open("w") as file:
         config = harness.write_config(tmp_path, "run", data, **sections)
         launcher = harness.start("--config", config, "--nproc", WORLD, stdout=file, stderr=file)
-    with ending(launcher):
+    with harness.ending(launcher):
         pids = ranks_of(launcher, WORLD)
         stop(pids[lost], run_dir)
         began = time.monotonic()
         os.kill(pids[lost], signal.SIGKILL)
-        harness.await_(lambda: not any(map(is_running, pids)), "end of all ranks", limit_s=LIMIT_S)
+        harness.await_(lambda: not any(map(harness.is_running, pids)), "end of all ranks", limit_s=LIMIT_S)
         assert launcher.wait(LIMIT_S) == 4 and time.monotonic() - began < LIMIT_S
     said = console.read_text()
     assert f"sdp-train: rank {lost} was killed by signal 9 (Killed)" in said and "still runs" not in said
@@ -135,7 +94,7 @@ def test_a_killed_process_ends_all(tmp_path, data, phase):
     for rank in set(range(WORLD)) - {lost}:
         log = (run_dir / f"rank-{rank}.txt").read_text() if rank else said
         found = re.findall(rf"Rank {rank} lost .*", log)
-        assert found and found[0].startswith(f"Rank {rank} lost rank {lost} during {phase}"), found
+        assert found and re.match(f"Rank {rank} lost rank {lost} during {phase}", found[0]), found
 
 
 def test_output_that_cannot_grow_ends_with_the_last_checkpoint(tmp_path, data):
@@ -145,12 +104,12 @@ def test_output_that_cannot_grow_ends_with_the_last_checkpoint(tmp_path, data):
     harness.run("--config", config, "--nproc", 2)
     (size,) = {file.stat().st_size for file in (tmp_path / "runs/run/checkpoints/step-00000003").glob("process-00000-*")}
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, size // 2))
-    command = [harness.BINARY, "--config", config, "--nproc", "2", "--resume", "--set", "train.max_steps=5"]
-    # Python's own setting: a write beyond the limit is an error, not a signal.
-    options = {"preexec_fn": limit, "restore_signals": False, "capture_output": True, "text": True}
-    result = subprocess.run(command, env=harness.environment(), **options)
-    assert result.returncode == 3, result
-    assert "too large" in result.stderr and "The last checkpoint is of step 3; --resume" in result.stderr
+    # Python's own setting of signals: a write beyond the limit is an error.
+    options = {"preexec_fn": limit, "restore_signals": False}
+    process = harness.start_run(config, "--nproc", 2, "--resume", "--set", "train.max_steps=5", **options)
+    said = process.communicate(timeout=300)[0]
+    assert process.returncode == 3 and "too large" in said, said
+    assert "The last checkpoint is of step 3; --resume" in said
 
 
 EXHAUSTED = """
@@ -192,7 +151,7 @@ int posix_memalign(void** result, size_t alignment, size_t size) {
 
 def test_out_of_memory_is_said_with_little_memory_left(tmp_path, data):
     """The first tensor of 8 MiB does not fit, and 256 KiB are left after it."""
-    env = {"LD_PRELOAD": shared_object(tmp_path, "exhausted", EXHAUSTED, f"-DLARGE={8 << 20}")}
+    env = {"LD_PRELOAD": harness.shared_object(tmp_path, "exhausted", EXHAUSTED, f"-DLARGE={8 << 20}")}
     for processes, depth in [(1, 4), (2, 8)]:
         name = f"deep{depth}"
         config = harness.write_config(
@@ -201,7 +160,7 @@ def test_out_of_memory_is_said_with_little_memory_left(tmp_path, data):
         )
         result = harness.run("--config", config, "--nproc", processes, env=env, expect=1)
         assert "is out of memory" in result.stderr and "train.batch_size_per_worker" in result.stderr, result.stderr
-        planned = json.loads(harness.run("plan", "--config", config, "--json").stdout)["per_process"][0]["peak_bytes"]
+        planned = harness.run_json("plan", "--config", config)["per_process"][0]["peak_bytes"]
         assert f"predicts {planned['total'] / 2**20:.0f} MiB" in result.stderr, result.stderr
         assert "out of memory" in (tmp_path / "runs" / name / "log.txt").read_text()
 
@@ -210,8 +169,8 @@ def test_too_many_open_files_is_named_with_its_remedy(tmp_path, data):
     """At limits that some part of the program finds too low: files of the run folder, logs, sockets."""
     config = harness.write_config(tmp_path, "run", data, train={"max_steps": 1, "collective_timeout_s": 5})
     for limit in (6, 11, 16):
-        process = harness.start_run(config, "--nproc", 2, "--set", f"name=run{limit}",
-                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
+        lower = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+        process = harness.start_run(config, "--nproc", 2, "--set", f"name=run{limit}", preexec_fn=lower)
         said = process.communicate(timeout=120)[0]
         assert process.returncode in (2, 3, 4) and "ulimit -n" in said, said
         assert "disk" not in said and "MASTER_PORT" not in said
@@ -219,37 +178,30 @@ def test_too_many_open_files_is_named_with_its_remedy(tmp_path, data):
 
 # ---- processes that do not belong together ----
 
-ENDLESS = {
-    "model": {"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16},
-    "optimizer": {"lr": 1e-6},
-    "train": {"max_steps": 1000000, "log_every_steps": 5},
-    "checkpoint": {"at_start": False, "every_minutes": 1e-9},  # every logging interval
-    "eval": {"recalibrate_batches": 0},
-    "output": {"trace": False},
-}
-
-
 def outputs_of(processes, expect):
-    with ending(*processes):
+    with harness.ending(*processes):
         outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [expect] * len(processes), outputs
     return outputs
 
 
 def test_a_second_start_is_refused_and_harms_nothing(tmp_path, data):
-    config = harness.write_config(tmp_path, "run", data, **ENDLESS)
+    config = harness.write_config(
+        tmp_path, "run", data, model={"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16},
+        optimizer={"lr": 1e-6}, train={"max_steps": 1000000, "log_every_steps": 5}, output={"trace": False},
+        checkpoint={"at_start": False, "every_minutes": 1e-9},  # every logging interval
+    )
     run_dir = tmp_path / "runs" / "run"
     first = harness.start_run(config, "--nproc", 2)
     harness.await_((run_dir / "latest").exists, "checkpoint", first)
     lock = json.loads((run_dir / "run.lock").read_text())
     assert lock["pid"] != first.pid  # rank 0, which writes the folder
 
-    other = ["--set", "optimizer.lr=0.5", "--set", "train.max_steps=20"]
+    other = harness.sets("optimizer.lr=0.5", "train.max_steps=20")
     refusals = [
         harness.run("--config", config, "--nproc", 2, *other, expect=2).stderr,
-        harness.run("--config", config, "--nproc", 2, *other, "--resume", expect=2).stderr,
         harness.run("--config", config, *other, "--resume", env={"RANK": "0", "WORLD_SIZE": "1"}, expect=2).stderr,
-        *outputs_of(by_hand(config, 0, 1, more=lambda rank: [*other, "--resume"]), 2),
+        *outputs_of(harness.by_hand(config, 0, 1, more=lambda rank: [*other, "--resume"]), 2),
     ]
     for refusal in refusals:
         assert f"process {lock['pid']} on host {socket.gethostname()}" in refusal
@@ -258,50 +210,41 @@ def test_a_second_start_is_refused_and_harms_nothing(tmp_path, data):
     first.send_signal(signal.SIGTERM)
     assert first.wait(120) == 75, first.stdout.read()
     assert "max_steps: 1000000" in (run_dir / "spec.yaml").read_text()
-    lines = harness.json_lines(run_dir / "metrics.jsonl")
-    steps = [line["step"] for line in lines if line["kind"] == "train"]
+    steps = [line["step"] for line in harness.records(run_dir, "train")]
     # Every fifth step, and the one after which the signal stopped the run.
     assert steps == sorted({*range(5, steps[-1] + 1, 5), steps[-1]})
-    assert [line["step"] for line in lines if line["kind"] == "checkpoint"] == steps
-    starts = [line for line in lines if line["kind"] == "start"]
-    assert [line["hosts"] for line in starts] == [[socket.gethostname()] * 2]
-    assert (run_dir / "latest").read_text().strip() == f"step-{steps[-1]:08d}"
-    assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1
-    assert not list(run_dir.glob("run.lock*"))
+    assert [line["step"] for line in harness.records(run_dir, "checkpoint")] == steps
+    assert [line["hosts"] for line in harness.records(run_dir, "start")] == [[socket.gethostname()] * 2]
+    assert harness.saved_step(run_dir) == steps[-1]
+    assert len(list(run_dir.glob("events.out.tfevents.*"))) == 1 and not list(run_dir.glob("run.lock*"))
 
 
 # ---- two nodes of two ranks ----
 
 
-@pytest.fixture
-def published(tmp_path):
-    """Owner sets in which no worker shares a unit with its neighbor by number."""
-
-    def make(workers, sets):
-        subnetwork = {"workers": workers, "coverage": f"{len(sets[0])}/{workers}"}
-        config = harness.write_config(tmp_path, "plan", tmp_path, subnetwork=subnetwork)
-        plan = json.loads(harness.run("plan", "--config", config, "--json").stdout)
-        for number, unit in enumerate(plan["units"]):
-            unit["owners"] = sets[number % len(sets)]
-        path = tmp_path / "published.json"
-        path.write_text(json.dumps(plan))
-        return {**subnetwork, "assignment": "file", "assignment_file": str(path)}
-
-    return make
+def published(folder, workers, sets):
+    """The section of owner sets in which no worker shares a unit with its neighbor by number."""
+    subnetwork = {"workers": workers, "coverage": f"{len(sets[0])}/{workers}"}
+    plan = harness.run_json("plan", "--config", harness.write_config(folder, "plan", folder, subnetwork=subnetwork))
+    for number, unit in enumerate(plan["units"]):
+        unit["owners"] = sets[number % len(sets)]
+    path = folder / "published.json"
+    path.write_text(json.dumps(plan))
+    return subnetwork | {"assignment": "file", "assignment_file": str(path)}
 
 
-def test_placement_does_not_change_the_experiment(tmp_path, data, published):
+def test_placement_does_not_change_the_experiment(tmp_path, data):
     """Traces and checkpoints are the same bit by bit for every placement. Process i has the workers 2 i and 2 i + 1."""
-    subnetwork = published(8, [[0, 1, 4, 5], [2, 3, 6, 7]])
+    subnetwork = published(tmp_path, 8, [[0, 1, 4, 5], [2, 3, 6, 7]])
     files = {}
     for placement, nodes in (("in_order", [0, 0, 1, 1]), ("pack", [0, 1, 0, 1])):
         config = harness.write_config(
             tmp_path, placement, data, subnetwork={**subnetwork, "placement": placement},
             train={"max_steps": 3, "precision": "fp32"},
         )
-        texts = outputs_of(by_hand(config, *range(4), world=4), 0)
+        texts = outputs_of(harness.by_hand(config, *range(4), world=4), 0)
         run_dir = tmp_path / "runs" / placement
-        plan = json.loads((run_dir / "plan.json").read_text())
+        plan = harness.plan_of(run_dir)
         assert [process["node"] for process in plan["per_process"]] == nodes
         assert plan["nodes"]["placement"] == placement and plan["nodes"]["processes_per_node"] == 2
         assert "assembled full model" in texts[0]
@@ -312,16 +255,16 @@ def test_placement_does_not_change_the_experiment(tmp_path, data, published):
     assert files["in_order"] == files["pack"]
 
 
-def test_ranks_with_different_specs_are_refused(tmp_path, data, published):
+def test_ranks_with_different_specs_are_refused(tmp_path, data):
     """Named by the processes that they become: rank 1, on the first node, runs process 2 under pack."""
-    subnetwork = {**published(4, [[0, 2], [1, 3]]), "placement": "pack"}
+    subnetwork = {**published(tmp_path, 4, [[0, 2], [1, 3]]), "placement": "pack"}
     config = harness.write_config(tmp_path, "run", data, subnetwork=subnetwork)
     odd = lambda rank: ["--set", "optimizer.lr=0.04"] if rank == 1 else []
-    for text in outputs_of(by_hand(config, *range(4), world=4, more=odd), 2):
+    for text in outputs_of(harness.by_hand(config, *range(4), world=4, more=odd), 2):
         assert "spec" in text and "differ: 2 (" in text
 
 
 def test_ranks_that_are_not_numbered_node_by_node_are_refused(tmp_path, data):
     config = harness.write_config(tmp_path, "run", data, subnetwork={"placement": "pack"})
-    (text,) = outputs_of(by_hand(config, 1, world=4, env={"LOCAL_RANK": "0"}), 2)
+    (text,) = outputs_of(harness.by_hand(config, 1, world=4, env={"LOCAL_RANK": "0"}), 2)
     assert "subnetwork.placement: found pack, but rank 1 of 4 is number 0 of 2 on its node" in text

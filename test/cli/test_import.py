@@ -13,11 +13,10 @@ import pytest
 import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    AutoModelForCausalLM, AutoTokenizer, GPT2LMHeadModel, LlamaForCausalLM, ViTConfig, ViTForImageClassification,
-)  # fmt: skip
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, ViTConfig, ViTForImageClassification
 
 import harness
+import oracle
 import small_models
 from comparison import REGIMES
 from library_models import library_model
@@ -25,10 +24,11 @@ from small_models import TOKENS, VARIANTS, VOCABULARY, read_tokens, reads_tokens
 
 SUBNETWORK = {"workers": 4, "coverage": "2/4"}
 LLAMA = small_models.LLAMA | {"hidden_width": 64}  # for slices of the same size
+TIED = {"tied_embeddings": True}
 GPT2 = small_models.GPT2
 MODELS = small_models.MODELS | {
     "resnet18": {"name": "resnet18", "stem": "imagenet", "image_size": 32, "width": 64},
-    "llama": LLAMA, "llama_gqa_tied": LLAMA | {"kv_heads": 2, "tied_embeddings": True},
+    "llama": LLAMA, "llama_gqa_tied": LLAMA | TIED | {"kv_heads": 2},
 }
 
 
@@ -97,8 +97,10 @@ def test_import_then_export_keeps_every_byte(tmp_path, data, name, construction,
         tokens, _ = read_tokens(folder)
         with torch.no_grad():
             assert torch.equal(loaded(tokens[:4]).logits, net(tokens[:4]).logits)
-    else:
-        library(model).load_state_dict(exported, strict=True)
+    else:  # config.json is enough to build the model and its input
+        config = json.loads((tmp_path / "out" / "config.json").read_text())["sdp_train"]
+        library(config["model"]).load_state_dict(exported, strict=True)
+        assert config["normalization"] == harness.NORMALIZATION
 
 
 @pytest.mark.parametrize("name", [name for name in small_models.MODELS if name not in ("resnet50", "llama_3")])
@@ -127,36 +129,6 @@ def test_a_new_head_is_drawn_as_in_a_run_from_scratch(tmp_path, data, name):
         assert torch.equal(values, drawn[key] if key in heads else state[key]), key
 
 
-def test_gpt2_without_its_head_is_loaded(tmp_path):
-    """As GPT-2 was published, with the masks that files of old versions have."""
-    net = library(GPT2)
-    net.transformer.save_pretrained(tmp_path / "hub")
-    old = {name: values.contiguous() for name, values in load_file(tmp_path / "hub" / "model.safetensors").items()}
-    assert "wte.weight" in old and not any(name.startswith("transformer.") for name in old)
-    save_file(old | {f"h.{i}.attn.bias": torch.ones(1, 1, 20, 20).tril() for i in range(2)}, tmp_path / "hub" / "model.safetensors")
-    folder = write_tokens(tmp_path / "tokens")
-    import_from(tmp_path, write_spec(tmp_path, folder, GPT2, {}), tmp_path / "hub")
-    export_of(tmp_path)
-    loaded = GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
-    tokens, _ = read_tokens(folder)
-    with torch.no_grad():
-        assert (loaded(tokens[:4]).logits - net(tokens[:4]).logits).abs().max() < 1e-4
-
-
-def masked_logits(net, owned, tokens):
-    """The full model without the hidden units that are not in owned[branch]."""
-    parameters = dict(net.named_parameters())
-    for layer in range(3):
-        for branch, last, width in ((".self_attn", ".self_attn.o_proj.weight", 8), (".mlp", ".mlp.down_proj.weight", 64)):
-            mask = torch.zeros(width)
-            for begin, end in owned[f"model.layers.{layer}{branch}"]:
-                mask[begin:end] = 1
-            name = f"model.layers.{layer}{last}"
-            parameters[name] = parameters[name] * mask.repeat_interleave(parameters[name].shape[1] // width)
-    with torch.no_grad():
-        return torch.func.functional_call(net, parameters, (tokens,)).logits
-
-
 def is_alike(owned):
     """Whether all remaining blocks have the same widths of attention and MLP."""
     width = lambda branch: sum(end - begin for begin, end in owned[branch])
@@ -167,15 +139,15 @@ def is_alike(owned):
 @pytest.mark.parametrize("construction", ["block", "neuron", "branches"])
 def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
     """Without whole blocks, or with the same slices in every block, a subnetwork is a smaller LLaMA for transformers."""
-    net = library(LLAMA)
-    save(net, tmp_path / "source.safetensors")
+    full = library_model(LLAMA).randomize()
+    save(full.net.eval(), tmp_path / "source.safetensors")
     folder = write_tokens(tmp_path / "tokens")
     regime = {"construction": "neuron", "assignment": "window"} if construction == "neuron" else {"construction": "block"}
     if construction == "branches":
         regime |= {"unit": "branch", "assignment": "window"}
     spec = write_spec(tmp_path, folder, LLAMA, regime)
     import_from(tmp_path, spec, tmp_path / "source.safetensors")
-    run_dir = tmp_path / "runs" / "run"
+    plan = harness.plan_of(tmp_path / "runs" / "run")
     tokens, _ = read_tokens(folder)
     sizes = set()
     for worker in range(4):
@@ -183,7 +155,6 @@ def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
         exported = export_of(tmp_path, "--worker", worker, out=out.name)
         config = json.loads((out / "config.json").read_text())
         owned = config["sdp_train"]["hidden"]
-        plan = json.loads((run_dir / "plan.json").read_text())
         for unit in plan["units"]:
             inside = any(b <= unit["begin"] and unit["end"] <= e for b, e in owned[unit["branch"]])
             assert inside == (worker in unit["owners"])
@@ -194,46 +165,27 @@ def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, construction):
         if alike:
             smaller = LlamaForCausalLM.from_pretrained(out).eval()
             assert sum(p.numel() for p in smaller.parameters()) == sum(v.numel() for v in exported.values())
+            masks = oracle.Regime(plan).forward_masks(worker, torch.float32)
             with torch.no_grad():
-                logits = smaller(tokens[:4]).logits
-            assert (logits - masked_logits(net, owned, tokens[:4])).abs().max() < 1e-5
+                expected = full(tokens[:4], masks, plan["construction"])
+                assert (smaller(tokens[:4]).logits - expected).abs().max() < 1e-5
         else:
             for branch, ranges in owned.items():
                 last = branch + (".o_proj.weight" if branch.endswith("attn") else ".down_proj.weight")
                 assert (last in exported) == bool(ranges)
-    assert max(sizes) < sum(p.numel() for p in net.parameters())
+    assert max(sizes) < sum(p.numel() for p in full.net.parameters())
 
 
-def test_config_of_an_image_model_is_enough_to_build_it(tmp_path, data):
-    net = library(MODELS["swin"])
-    save(net, tmp_path / "source.safetensors")
-    spec = write_spec(tmp_path, data, MODELS["swin"], {})
-    import_from(tmp_path, spec, tmp_path / "source.safetensors")
-    exported = export_of(tmp_path)
-    config = json.loads((tmp_path / "out" / "config.json").read_text())["sdp_train"]
-    model = config["model"]
-    assert model["name"] == "swin_t"
-    built = library(model)
-    built.load_state_dict(exported, strict=True)
-    # The exported normalization gives the input that training used.
-    normalized, _ = harness.read_cifar10(data, "test")
-    shape = (1, 3, 1, 1)
-    mean, std = (torch.tensor(config["normalization"][key]).view(shape) for key in ("mean", "std"))
-    pixels = (normalized * std + mean) * 255
-    assert (pixels - pixels.round()).abs().max() < 1e-3 and pixels.min() >= -1e-3
-    with torch.no_grad():
-        assert torch.equal(built(normalized[:2]), net.eval()(normalized[:2]))
-    # The export can be imported again; wrong sizes are found in the file.
-    spec = write_spec(tmp_path, data, MODELS["swin"] | {"window_size": 2, "num_classes": 12}, {}, name="again")
-    refused = import_from(tmp_path, spec, tmp_path / "out", expect=3).stderr
-    assert "--set model.window_size=4" in refused and "--set model.num_classes=10" in refused
+def word_tokenizer():
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return words
 
 
 def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
     """End of text and tokenizer, as scripts/prepare_tokens.py leaves them beside the shards."""
     folder = write_tokens(tmp_path / "tokens")
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words = word_tokenizer()
     words.add_special_tokens(["w7"])
     words.save(str(folder / "toy.tokenizer.json"))
     (folder / "toy.state.json").write_text(json.dumps({"settings": {"end_of_text": 7}}))
@@ -253,13 +205,17 @@ def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
     (out / "model.safetensors").unlink()
     export_of(tmp_path)
     assert LlamaForCausalLM.from_pretrained(out).generation_config.eos_token_id is None
-    # A tokenizer that is not export's own is not replaced.
-    foreign = tmp_path / "foreign" / "tokenizer.json"
-    foreign.parent.mkdir()
-    foreign.write_text("{}")
-    weights = foreign.parent / "model.safetensors"
-    refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", weights, expect=2).stderr
-    assert str(foreign) in refused and foreign.read_text() == "{}" and not weights.exists()
+    # Files that are not export's own are not replaced: its config.json, the shards' tokenizer, what was imported.
+    imported = tmp_path / "runs" / "run" / "imported" / "generation_config.json"
+    imported.parent.mkdir(exist_ok=True)
+    imported.write_text('{"top_k": 7}')
+    for name in ("config.json", "tokenizer.json", imported.name):
+        foreign = tmp_path / f"beside {name}" / name
+        foreign.parent.mkdir()
+        foreign.write_text("{}")
+        weights = foreign.parent / "model.safetensors"
+        refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", weights, expect=2).stderr
+        assert str(foreign) in refused and foreign.read_text() == "{}" and not weights.exists()
 
 
 # ---- names of other programs ----
@@ -290,48 +246,41 @@ def test_whatever_stands_before_all_names_is_left_out(tmp_path, data, name, pref
 
 
 VIT = {"name": "vit_s_16", "width": 24, "depth": 2, "heads": 6, "hidden_width": 40, "patch_size": 8, "image_size": 32}
-OF_TIMM = {  # in the order in which torchvision's names are replaced
-    "class_token": "cls_token", "encoder.pos_embedding": "pos_embed", "conv_proj.": "patch_embed.proj.",
-    "encoder.layers.encoder_layer_": "blocks.", "self_attention.in_proj_": "attn.qkv.", "self_attention.out_proj.": "attn.proj.",
-    ".ln_1.": ".norm1.", ".ln_2.": ".norm2.", "mlp.0.": "mlp.fc1.", "mlp.3.": "mlp.fc2.", "encoder.ln.": "norm.", "heads.head.": "head.",
-}
+VIT_NAMES = {  # torchvision's names -> timm's, transformers'; in the order in which they are replaced
+    "class_token": ("cls_token", "vit.embeddings.cls_token"),
+    "encoder.pos_embedding": ("pos_embed", "vit.embeddings.position_embeddings"),
+    "conv_proj.": ("patch_embed.proj.", "vit.embeddings.patch_embeddings.projection."),
+    "encoder.layers.encoder_layer_": ("blocks.", "vit.encoder.layer."),
+    "self_attention.in_proj_": ("attn.qkv.", "attention.attention.{}."),
+    "self_attention.out_proj.": ("attn.proj.", "attention.output.dense."),
+    ".ln_1.": (".norm1.", ".layernorm_before."), ".ln_2.": (".norm2.", ".layernorm_after."),
+    "mlp.0.": ("mlp.fc1.", "intermediate.dense."), "mlp.3.": ("mlp.fc2.", "output.dense."),
+    "encoder.ln.": ("norm.", "vit.layernorm."), "heads.head.": ("head.", "classifier."),
+}  # fmt: skip
 
 
-def names_of_timm(net):
+def renamed_vit(net, library_index):
+    """The state dict with the names of timm (0) or transformers (1), which has query, key and value apart."""
     renamed = {}
     for key, values in net.state_dict().items():
-        for name, other in OF_TIMM.items():
-            key = key.replace(name, other)
-        renamed[key] = values.contiguous()
+        for name, others in VIT_NAMES.items():
+            key = key.replace(name, others[library_index])
+        parts = values.chunk(3) if "{}" in key else [values]
+        renamed |= {key.format(name): part.contiguous() for name, part in zip(("query", "key", "value"), parts)}
     return renamed
 
 
-def names_of_transformers(net):
-    """Of ViTForImageClassification with the same values."""
-    renamed = {}
-    for key, values in names_of_timm(net).items():
-        for name, other in {
-            "blocks.": "vit.encoder.layer.", "attn.proj.": "attention.output.dense.", "norm1.": "layernorm_before.",
-            "norm2.": "layernorm_after.", "mlp.fc1.": "intermediate.dense.", "mlp.fc2.": "output.dense.", "head.": "classifier.",
-            "cls_token": "vit.embeddings.cls_token", "pos_embed": "vit.embeddings.position_embeddings",
-            "patch_embed.proj.": "vit.embeddings.patch_embeddings.projection.",
-        }.items():
-            key = key.replace(name, other)
-        key = re.sub(r"^norm\.", "vit.layernorm.", key)
-        parts = values.chunk(3) if "attn.qkv." in key else [values]
-        for name, part in zip(("query", "key", "value"), parts):
-            renamed[key.replace("attn.qkv.", f"attention.attention.{name}.")] = part.contiguous()
-    library_names = ViTForImageClassification(ViTConfig(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=6, intermediate_size=40, image_size=32, patch_size=8, num_labels=10,
-    )).state_dict()
-    assert {key: values.shape for key, values in renamed.items()} == {key: values.shape for key, values in library_names.items()}
-    return renamed
-
-
-@pytest.mark.parametrize("names", [names_of_timm, names_of_transformers])
-def test_names_of_a_vit_elsewhere_are_renamed_by_the_line_that_is_printed(tmp_path, data, names):
+@pytest.mark.parametrize("is_of_transformers", [False, True])
+def test_names_of_a_vit_elsewhere_are_renamed_by_the_line_that_is_printed(tmp_path, data, is_of_transformers):
     net = library(VIT)
-    save_file(names(net), tmp_path / "source.safetensors")
+    renamed = renamed_vit(net, int(is_of_transformers))
+    save_file(renamed, tmp_path / "source.safetensors")
+    if is_of_transformers:
+        theirs = ViTForImageClassification(ViTConfig(
+            hidden_size=24, num_hidden_layers=2, num_attention_heads=6, intermediate_size=40, image_size=32, patch_size=8,
+            num_labels=10,
+        ))
+        theirs.load_state_dict(renamed, strict=True)
     spec = write_spec(tmp_path, data, VIT, {})
     refused = import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
     command = re.search(r"python3 (scripts/vit_names.py .*)", refused)[1]
@@ -342,6 +291,34 @@ def test_names_of_a_vit_elsewhere_are_renamed_by_the_line_that_is_printed(tmp_pa
     assert_same(export_of(tmp_path), net.state_dict())
 
 
+def without_prefix(state, prefix):
+    return {name.removeprefix(prefix): values for name, values in state.items() if name != "lm_head.weight"}
+
+
+LEFT_OUT = {  # model, the state in the file from that of the model
+    "a head that is the embedding": (LLAMA | TIED, lambda state: state | {
+        "lm_head.weight": state["model.embed_tokens.weight"].clone()
+    }),
+    "what no version of transformers reads": (LLAMA, lambda state: state | {
+        f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(2) for i in range(3)
+    }),
+    "LlamaModel": (MODELS["llama_gqa_tied"], lambda state: without_prefix(state, "model.")),
+    "GPT-2 as it was published": (GPT2, lambda state: without_prefix(state, "transformer.") | {
+        f"h.{i}.attn.bias": torch.ones(1, 1, 20, 20).tril() for i in range(2)
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+def test_names_and_tensors_that_may_be_left_out(tmp_path, case):
+    model, change = LEFT_OUT[case]
+    source = tmp_path / "source.safetensors"
+    state = save(library(model), source)
+    save_file(change(state), source)
+    import_from(tmp_path, write_spec(tmp_path, write_tokens(tmp_path / "tokens"), model, {}), source)
+    assert_same(export_of(tmp_path), state)
+
+
 # ---- what does not fit ----
 
 
@@ -349,15 +326,14 @@ def without(name):
     return lambda state: {key: values for key, values in state.items() if key != name}
 
 
-def with_one_more(name, size=(4,)):
-    return lambda state: state | {name: torch.ones(size)}
+def with_one_more(name):
+    return lambda state: state | {name: torch.ones(4)}
 
 
 def only(name):
     return lambda _: {name: torch.ones(2, 2)}
 
 
-TIED = {"tied_embeddings": True}
 REFUSALS = {  # model, what is different in the file, what the spec has, parts of the message
     "shape": ("resnet18", dict, {"num_classes": 12}, ["fc.weight", "[10, 512]", "[12, 512]"]),
     "missing": ("resnet18", without("layer3.1.conv2.weight"), {}, ["layer3.1.conv2.weight", "[256, 256, 3, 3]"]),
@@ -388,17 +364,8 @@ def test_weights_that_do_not_fit_are_refused(tmp_path, data, case):
     assert not (tmp_path / "runs").exists()
 
 
-def test_tensors_that_say_nothing_are_left_out(tmp_path):
-    """A head that is the embedding, and what old versions of transformers saved and none reads."""
-    state = {name: values.clone() for name, values in library(LLAMA).state_dict().items()}
-    frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(2) for i in range(3)}
-    save_file(state | {"lm_head.weight": state["model.embed_tokens.weight"].clone()} | frequencies, tmp_path / "source.safetensors")
-    spec = write_spec(tmp_path, write_tokens(tmp_path / "tokens"), LLAMA | TIED, {})
-    import_from(tmp_path, spec, tmp_path / "source.safetensors")
-
-
 def test_files_that_are_in_the_way(tmp_path, data):
-    """A run, and files beside the export that it did not write, are not replaced; an export is named as what it is."""
+    """A run is not replaced; an export is named as what it is."""
     model = {"name": "mlp", "width": 8, "depth": 1, "hidden_width": 8}
     save(library(model), tmp_path / "source.safetensors")
     spec = write_spec(tmp_path, data, model, {"masking": "backward"})
@@ -409,6 +376,3 @@ def test_files_that_are_in_the_way(tmp_path, data):
     assert "every worker" in export(tmp_path / "out.safetensors", "--worker", 0)
     for name in ("x.pt", "x", "x.onnx"):
         assert "x.safetensors" in export(tmp_path / name) and not (tmp_path / name).exists()
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
-    assert "config.json" in export(tmp_path / "out.safetensors")
-    assert json.loads((tmp_path / "config.json").read_text()) == {"model_type": "bert"}

@@ -7,14 +7,15 @@ import shlex
 import shutil
 
 import pytest
-import tokenizers
 import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import harness
 from small_models import TOKENS, VOCABULARY, read_tokens, write_tokens
-from test_import import GPT2, LLAMA, MODELS, assert_same, export_of, import_from, library, save, write_spec
+from test_import import (
+    GPT2, LLAMA, MODELS, assert_same, export_of, import_from, library, save, word_tokenizer, write_spec,
+)  # fmt: skip
 
 SEQUENCES = 40
 # Values other than transformers' defaults and ours, and weights so large that each shows in the loss.
@@ -68,7 +69,7 @@ def loss_of_library(kind, folder, tokens):
 def loss_after_import(tmp_path, spec, source, *options):
     run = tmp_path / "runs" / spec.stem
     harness.run("import", "--config", spec, "--from", source, *options)
-    return json.loads(harness.run("eval", "--run", run, "--train-data", "--json").stdout)["loss"]
+    return harness.run_json("eval", "--run", run, "--train-data")["loss"]
 
 
 def spec_of(tmp_path, tokens, kind, model=(), name="run"):
@@ -206,18 +207,6 @@ def test_a_folder_of_several_files_and_the_options_that_are_printed(tmp_path, to
     assert_same(export_of(tmp_path), net.state_dict())
 
 
-def test_llama_without_its_head(tmp_path, tokens):
-    """Files of LlamaModel, whose names lack "model."."""
-    net = library(MODELS["llama_gqa_tied"])
-    net.model.save_pretrained(tmp_path / "hub")
-    assert "norm.weight" in load_file(tmp_path / "hub" / "model.safetensors")
-    spec = write_spec(tmp_path, tokens, LLAMA | {"kv_heads": 2, "tied_embeddings": True}, {"coverage": "1"})
-    config = json.loads((tmp_path / "hub" / "config.json").read_text())
-    (tmp_path / "hub" / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
-    expected = loss_of_library("llama", tmp_path / "hub", tokens)
-    assert loss_after_import(tmp_path, spec, tmp_path / "hub") == pytest.approx(expected, abs=2e-6)
-
-
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + 64 * "4" + "\nsize 548105171\n"
 HTML = "<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
 
@@ -236,9 +225,7 @@ def test_a_file_that_was_not_downloaded_is_named_for_what_it_is(tmp_path, tokens
 
 
 def write_tokenizer(folder):
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w3", eos_token="w5", pad_token="w6")
+    fast = PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), bos_token="w3", eos_token="w5", pad_token="w6")
     fast.chat_template = "{{ messages[0].content }}"
     fast.save_pretrained(folder)
 
@@ -269,9 +256,8 @@ def test_an_export_keeps_what_the_import_had(tmp_path, kind):
         assert all((out.parent / name).read_bytes() == (hub / name).read_bytes() for name in names)
         net = KINDS[kind][0].from_pretrained(out.parent)
         assert net.generation_config.eos_token_id == [5, 9] and net.dtype == torch.float32
-        assert {name: tuple(values.shape) for name, values in load_file(out).items()} == {
-            name: tuple(values.shape) for name, values in net.state_dict().items() if name in load_file(out)
-        }
+        state = net.state_dict()
+        assert all(values.shape == state[name].shape for name, values in load_file(out).items())
         (out.parent / "tokenizer.model").unlink()
         assert AutoTokenizer.from_pretrained(out.parent).eos_token == "w5"
     # The exported folder is imported in turn, and keeps the same.
@@ -288,13 +274,6 @@ def test_what_the_imported_config_leaves_to_the_library_stays_so(tmp_path, token
     theirs, ours = (LlamaConfig.from_pretrained(folder) for folder in (hub, tmp_path / "out"))
     for key in ("bos_token_id", "eos_token_id", "max_position_embeddings"):
         assert getattr(ours, key) == getattr(theirs, key)
-    # A file that export did not write is not replaced.
-    foreign = tmp_path / "foreign" / "generation_config.json"
-    foreign.parent.mkdir()
-    foreign.write_text("{}")
-    (tmp_path / "runs" / "run" / "imported" / foreign.name).write_text('{"top_k": 7}')
-    refused = harness.run("export", "--run", tmp_path / "runs" / "run", "--out", foreign.parent / "x.safetensors", expect=2).stderr
-    assert str(foreign) in refused and foreign.read_text() == "{}"
 
 
 @pytest.mark.parametrize("kind,set_keys,extra", [
@@ -326,24 +305,28 @@ def test_what_the_spec_does_not_set_is_taken_from_config_json(tmp_path, tokens, 
     assert "model.vocab_size=64" in refused and "--new-head" in refused
 
 
-@pytest.mark.parametrize("model,is_free", [
-    ({"name": "resnet18", "width": 8}, True), ({"name": "wide_resnet18", "width": 4, "width_multiplier": 2}, True),
-    (MODELS["mlp"], False), (MODELS["vit"], False),
-])
-def test_images_of_another_size(tmp_path, data, model, is_free):
-    """From an export of images of 64 pixels and 7 classes to 32 and 10: only for convolutional networks."""
-    theirs = model | {"image_size": 64, "num_classes": 7}
-    save(library(theirs), tmp_path / "source.safetensors")
-    (tmp_path / "config.json").write_text(json.dumps({"sdp_train": {"model": theirs}}))
-    spec = write_spec(tmp_path, data, model | {"image_size": 32, "num_classes": 10}, {})
+SMALLER, LARGER = {"image_size": 32, "num_classes": 10}, {"image_size": 64, "num_classes": 7}
+CLASSES, SIZE, WINDOW = "model.num_classes=7", "model.image_size=64", "model.window_size=4"
+
+
+@pytest.mark.parametrize("model,theirs,ours,wrong", [
+    ({"name": "resnet18", "width": 8}, LARGER, SMALLER, [CLASSES]),  # of any image size
+    ({"name": "wide_resnet18", "width": 4, "width_multiplier": 2}, LARGER, SMALLER, [CLASSES]),
+    (MODELS["mlp"], LARGER, SMALLER, [CLASSES, SIZE]), (MODELS["vit"], LARGER, SMALLER, [CLASSES, SIZE]),
+    (MODELS["swin"], {"num_classes": 7}, {"window_size": 2}, [CLASSES, WINDOW]),
+])  # fmt: skip
+def test_sizes_of_an_export_are_told(tmp_path, data, model, theirs, ours, wrong):
+    save(library(model | theirs), tmp_path / "source.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps({"sdp_train": {"model": model | theirs}}))
+    spec = write_spec(tmp_path, data, model | {"num_classes": 10} | ours, {})
     refused = import_from(tmp_path, spec, tmp_path / "source.safetensors", expect=3).stderr
-    assert "--new-head" in refused and "model.num_classes=7" in refused and ("--set model.image_size=64" in refused) != is_free
-    if is_free:
+    assert "--new-head" in refused and [option for option in (CLASSES, SIZE, WINDOW) if option in refused] == wrong
+    if wrong == [CLASSES]:
         harness.run("import", "--config", spec, "--from", tmp_path / "source.safetensors", "--new-head")
 
 
 SWAPPED = [*harness.CIFAR10[:3], "dog", "deer", "cat", *harness.CIFAR10[6:]]
-MEAN, STD = [0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]
+MEAN, STD = harness.NORMALIZATION.values()
 HALF = [0.5, 0.5, 0.5]
 
 

@@ -1,7 +1,6 @@
 """Bad input is refused before anything starts, with exit code 2 (spec) or 3 (data); its messages, of which these are the few of
 the whole program, name the place, what was found and what to do. Others: test/experiment, test/data, test/fuzz."""
 
-import json
 import re
 import struct
 import subprocess
@@ -34,42 +33,35 @@ def refused(tmp_path, arguments, expected, code):
     return message
 
 
-# One process trains directly, several are started by the launcher; a plan starts none.
-WAYS = [["--nproc", 1], ["--nproc", 2], ["plan"]]
+# The options, parts of the message, and the commands: one process trains directly, several are started by the launcher;
+# a plan starts none.
 SPEC_ERRORS = {
-    "unknown key": (["optimizer.learning_rate=0.1"], ["--set optimizer.learning_rate=0.1", "lr"]),
-    "missing key": (["subnetwork.assignment=file"], ["run.yaml:1:", "subnetwork.assignment_file"]),
-    "of several sections": (["subnetwork.coverage=0.4"], ["subnetwork.coverage", "4 workers", "1/4", "2/4"]),
+    "unknown key": (["optimizer.learning_rate=0.1"], ["--set optimizer.learning_rate=0.1", "lr"], [["--nproc", 1]]),
+    "missing key": (["subnetwork.assignment=file"], ["run.yaml:1:", "subnetwork.assignment_file"], [["--nproc", 2]]),
+    "of several sections": (["subnetwork.coverage=0.4"], ["subnetwork.coverage", "4 workers", "1/4", "2/4"], [["plan"]]),
     "of the layout": (
         ["subnetwork.construction=neuron", "subnetwork.slices_per_branch=16"], ["subnetwork.slices_per_branch", "blocks.0", 16, 8],
+        [["--nproc", 1], ["--nproc", 2], ["plan"]],
     ),
+    "processes": ([], ["4 workers", "1, 2, 4"], [["--nproc", 3], ["--nproc", 0]]),
 }
 
 
 @pytest.mark.parametrize("case", SPEC_ERRORS)
 def test_spec_errors(tmp_path, data, case):
-    """The last one with every command, the others with one each, in turn."""
-    overrides, expected = SPEC_ERRORS[case]
+    overrides, expected, ways = SPEC_ERRORS[case]
     config = spec_of(tmp_path, data, MLP)
-    number = list(SPEC_ERRORS).index(case)
-    for way in WAYS if number == 3 else [WAYS[number]]:
-        settings = [word for override in overrides for word in ("--set", override)]
-        refused(tmp_path, [*way, "--config", config, *settings], expected, code=2)
-    assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("processes", [3, 0])
-def test_processes_that_do_not_divide(tmp_path, data, processes):
-    refused(tmp_path, ["--config", spec_of(tmp_path, data, MLP), "--nproc", processes], ["4 workers", "1, 2, 4"], code=2)
+    for way in ways:
+        refused(tmp_path, [*way, "--config", config, *harness.sets(*overrides)], expected, code=2)
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("text,place,is_told", [
-    ("model:\n\tname: mlp\n", "2", True), ("model:\n  name: mlp\n\twidth: 8\n", "3", True), ("model: [\n", "", False),
+    ("model:\n  name: mlp\n\twidth: 8\n", "3", True), ("model: [\n", "", False),
     ("name: bad\ndata: {path: .}\noptimizer:\n  lr: 0.1\n  momentun: 0.9\n", "5:3: optimizer.momentun", False),
 ])
 def test_files_that_are_no_spec(tmp_path, text, place, is_told):
-    """With file, line and column, and whether tabs are why."""
+    """With file, line and column, and whether tabs are why. Others: test/experiment/load_test.cpp."""
     config = tmp_path / "spec.yaml"
     config.write_text(text)
     message = harness.run("--config", config, expect=2).stderr
@@ -78,7 +70,7 @@ def test_files_that_are_no_spec(tmp_path, text, place, is_told):
 
 def test_more_slices_than_heads_are_as_many_as_heads(tmp_path):
     config = spec_of(tmp_path, tmp_path, LLAMA, subnetwork={"construction": "neuron", "slices_per_branch": 16})
-    units = json.loads(harness.run("plan", "--config", config, "--json").stdout)["units"]
+    units = harness.run_json("plan", "--config", config)["units"]
     of_branch = lambda name: [(u["begin"], u["end"]) for u in units if u["branch"] == f"model.layers.0.{name}"]
     assert of_branch("self_attn") == [(head, head + 1) for head in range(8)]
     assert of_branch("mlp") == [(2 * i, 2 * i + 2) for i in range(16)]
@@ -156,33 +148,31 @@ def test_a_vocabulary_that_16_bits_cannot_hold_is_told(tmp_path, vocab_size, bit
 BARE = np.tile(VALUES, 3)
 
 
-def bare_nanogpt(folder):
-    BARE.astype(np.uint16).tofile(folder / "train.bin")
-    BARE.astype(np.uint16).tofile(folder / "val.bin")
+def bare_nanogpt(folder, split):
+    BARE.astype(np.uint16).tofile(folder / f"{split}.bin")
 
 
-def bare_npy(folder):
-    np.save(folder / "edu_train_000001.npy", BARE.astype(np.int64))
-    np.save(folder / "edu_val_000000.npy", BARE.astype(np.uint16))
+def bare_npy(folder, split):
+    np.save(folder / f"edu_{split}_000001.npy", BARE.astype(np.int64 if split == "train" else np.uint16))
 
 
-def bare_megatron(folder):
-    for name in ("train_document", "val_document"):
-        BARE.astype(np.int32).tofile(folder / f"{name}.bin")
-        header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, 1, 2)
-        (folder / f"{name}.idx").write_bytes(header + struct.pack("<iqqq", len(BARE), 0, 0, 1))
+def bare_megatron(folder, split):
+    BARE.astype(np.int32).tofile(folder / f"{split}_document.bin")
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, 1, 2) + struct.pack("<iqqq", len(BARE), 0, 0, 1)
+    (folder / f"{split}_document.idx").write_bytes(header)
 
 
 @pytest.mark.parametrize("write", [bare_nanogpt, bare_npy, bare_megatron])
 def test_bare_tokens_are_converted_by_the_line_that_is_printed(tmp_path, write):
     folder = tmp_path / "the tokens"
     folder.mkdir()
-    write(folder)
+    for split in ("train", "val"):
+        write(folder, split)
     config = spec_of(tmp_path, folder, LLAMA)
     message = refused(tmp_path, ["--config", config, "--nproc", 1], [str(folder)], code=3)
     command = re.search(r"python3 (scripts/convert_tokens\.py .*/shards')", message)[1]
     subprocess.run(f"{sys.executable} {command}", shell=True, check=True, cwd=Path(__file__).parents[2])
-    report = json.loads(harness.run("data", "check", "--config", config, "--set", f"data.path={folder}/shards", "--json").stdout)
+    report = harness.run_json("data", "check", "--config", config, "--set", f"data.path={folder}/shards")
     for split in ("train", "test"):
         (shard,) = report[split]["shards"]
         assert (shard["tokens"], shard["smallest"], shard["largest"]) == (len(BARE), BARE.min(), BARE.max())

@@ -2,7 +2,6 @@
 number of processes or a restart; every pass has its own; evaluation has none."""
 
 import itertools
-import json
 import math
 import shutil
 
@@ -19,6 +18,7 @@ from small_models import MLP, MODELS, TOKENS, VARIANTS, read_tokens, reads_token
 STEPS = 6
 DROPOUT = {"dropout": 0.3}
 DEPTH = {"stochastic_depth": 0.5}
+UNIFORM = DEPTH | {"stochastic_depth_rule": "uniform"}
 MIXING = {"resnet18": {"mixup_alpha": 0.8}, "mlp": {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "augment": ["crop", "flip"]}}
 NAMES = [name for name in MODELS if name not in VARIANTS]
 
@@ -52,14 +52,6 @@ class Case:
     def train(self, name, processes, steps=STEPS, **sections):
         return harness.train(self.folder, name, self.data, processes, **self.spec(steps, sections))
 
-    def resume(self, stopped, processes):
-        """Continues a copy of the run."""
-        folder = self.folder / f"resumed{processes}"
-        run_dir = shutil.copytree(stopped, folder / "runs" / stopped.name)
-        config = harness.write_config(folder, stopped.name, self.data, **self.spec(STEPS, {}))
-        assert "resuming at step 3" in harness.run("--config", config, "--nproc", processes, "--resume").stdout
-        return run_dir
-
 
 @pytest.fixture(scope="module", params=NAMES)
 def case(request, tmp_path_factory, data):
@@ -72,18 +64,6 @@ def whole(case):
     return case.train("whole", 2)
 
 
-@pytest.fixture(scope="module")
-def stopped(case):
-    """Its first three steps."""
-    return case.train("stopped", 2, steps=3)
-
-
-def check_same_bits(actual, expected):
-    assert harness.trace_losses(actual) == harness.trace_losses(expected)
-    ours, theirs = (harness.checkpoint_pieces(folder, STEPS) for folder in (actual, expected))
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[piece], theirs[piece]) for piece in theirs)
-
-
 def check_close(actual, expected):
     assert harness.trace_losses(actual) == pytest.approx(harness.trace_losses(expected), rel=0, abs=1e-9)
     ours, theirs = (harness.checkpoint_pieces(folder, STEPS) for folder in (actual, expected))
@@ -91,13 +71,14 @@ def check_close(actual, expected):
     assert ours.keys() == theirs.keys() and (joined(ours) - joined(theirs)).abs().max() < 1e-9
 
 
-def test_resumed_run_has_the_same_bits(case, whole, stopped):
-    check_same_bits(case.resume(stopped, 2), whole)
-
-
-def test_processes_do_not_change_it(case, whole, stopped):
-    """The process that resumes the run of two has all workers."""
-    check_close(case.resume(stopped, 1), whole)
+def test_neither_a_resume_nor_processes_change_it(case, whole):
+    """One process, with all workers, continues a run of two. The same bits: test/train/test_kills.cpp."""
+    stopped = case.train("stopped", 2, steps=3)
+    folder = case.folder / "resumed"
+    run_dir = shutil.copytree(stopped, folder / "runs" / stopped.name)
+    config = harness.write_config(folder, stopped.name, case.data, **case.spec(STEPS, {}))
+    assert "resuming at step 3" in harness.run("--config", config, "--nproc", 1, "--resume").stdout
+    check_close(run_dir, whole)
 
 
 def test_without_it_the_run_is_another(case, whole):
@@ -112,17 +93,16 @@ def test_without_it_the_run_is_another(case, whole):
 def test_evaluation_is_without_it(case, whole):
     """The record of the run's end, `eval` of its checkpoint, and the same weights in a run without noise."""
     record = harness.last_eval(whole)
-    again = json.loads(harness.run("eval", "--run", whole, "--json").stdout)
+    again = harness.run_json("eval", "--run", whole)
     weights = case.folder / "exported" / "model.safetensors"
     weights.parent.mkdir()
     harness.run("export", "--run", whole, "--out", weights, "--set", "eval.recalibrate_batches=0")
     config = harness.write_config(case.folder, "noiseless", case.data, **case.spec(STEPS, case.quiet))
     harness.run("import", "--config", config, "--from", weights)
-    quiet = json.loads(harness.run("eval", "--run", case.folder / "runs" / "noiseless", "--json").stdout)
+    quiet = harness.run_json("eval", "--run", case.folder / "runs" / "noiseless")
     assert record["step"] == again["step"] == STEPS
     for key in ("loss", "accuracy"):
-        assert again[key] == pytest.approx(quiet[key], rel=0, abs=1e-9)
-        assert record[key] == pytest.approx(quiet[key], rel=0, abs=1e-9)
+        assert [again[key], record[key]] == pytest.approx([quiet[key]] * 2, rel=0, abs=1e-9)
 
 
 def test_evaluation_of_a_language_model_is_transformers(tmp_path):
@@ -159,7 +139,7 @@ def test_evaluation_of_a_language_model_is_transformers(tmp_path):
     result = harness.run("eval", "--run", run_dir, *some)
     loss = losses[[i * samples // 7 for i in range(7)]].mean().item()
     assert f"loss {loss:.4f}, perplexity {math.exp(loss):.2f}" in result.stdout and "subnetworks" not in result.stdout
-    check(json.loads(harness.run("eval", "--run", run_dir, "--json", "--set", "eval.max_samples=100000").stdout), samples)
+    check(harness.run_json("eval", "--run", run_dir, "--set", "eval.max_samples=100000"), samples)
 
 
 # ---- what is dropped, observed with one image and constant weights ----
@@ -206,7 +186,7 @@ def counts(losses, expected):
 
 
 def check_frequencies(found, probabilities):
-    """Counts lie within five standard deviations of the probabilities' expectation."""
+    """Within five standard deviations of the expectation."""
     total, probabilities = found.sum(), torch.tensor(probabilities, dtype=torch.float64)
     deviations = (total * probabilities * (1 - probabilities)).sqrt()
     assert ((found - total * probabilities).abs() <= 5 * deviations).all(), found
@@ -228,40 +208,47 @@ def test_every_pass_has_noise_of_its_own(tmp_path, one_image):
 
 def test_another_seed_is_other_noise(tmp_path, one_image):
     """Two seeds on the same weights: those of the first are imported into a run of the second."""
-    losses = {}
-    model = {"name": "mlp", "width": 4, "depth": 1, "hidden_width": 8} | DEPTH
+    sections = {
+        "model": {"name": "mlp", "width": 4, "depth": 1, "hidden_width": 8} | DEPTH,
+        "subnetwork": {"masking": "backward"}, "optimizer": {"lr": 1e-30, "weight_decay": 0.0},
+        "train": {"max_steps": 20, "batch_size_per_worker": 1},
+    }
     source = tmp_path / "source.safetensors"
-    for seed in (3, 4):
-        sections = {
-            "model": model, "seed": seed, "subnetwork": {"masking": "backward"},
-            "optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "train": {"max_steps": 20, "batch_size_per_worker": 1},
-        }
-        config = harness.write_config(tmp_path, f"seed{seed}", one_image, **sections)
-        if seed == 3:
-            harness.run("--config", config, "--nproc", 1)
-            harness.run("export", "--run", tmp_path / "runs" / "seed3", "--out", source)
-        else:
-            harness.run("import", "--config", config, "--from", source)
-            harness.run("--config", config, "--nproc", 1, "--resume")
-        losses[seed] = list(harness.trace_losses(tmp_path / "runs" / f"seed{seed}").values())
-    rounded = {seed: [round(loss, 4) for loss in values] for seed, values in losses.items()}
-    assert set(rounded[3]) == set(rounded[4]) and len(set(rounded[3])) == 2
-    assert rounded[3] != rounded[4]
+    first = harness.train(tmp_path, "first", one_image, 1, seed=3, **sections)
+    harness.run("export", "--run", first, "--out", source)
+    config = harness.write_config(tmp_path, "second", one_image, seed=4, **sections)
+    harness.run("import", "--config", config, "--from", source)
+    harness.run("--config", config, "--nproc", 1, "--resume")
+    losses = lambda name: [round(loss, 4) for loss in harness.trace_losses(tmp_path / "runs" / name).values()]
+    a, b = losses("first"), losses("second")
+    assert set(a) == set(b) and len(set(a)) == 2 and a != b
 
 
-@pytest.mark.parametrize("rule, survivals", [("linear", (1, 0.75, 0.5)), ("uniform", (0.5, 0.5, 0.5))])
-def test_stochastic_depth_drops_branches_by_its_rule(tmp_path, one_image, rule, survivals):
-    """Every branch is kept with its own probability; kept branches are scaled so that the expectation is unchanged."""
-    model = {"name": "mlp", "width": 8, "depth": 3, "hidden_width": 16, "stochastic_depth_rule": rule} | DEPTH
-    losses, net = passes(tmp_path, one_image, model, steps=150)
-    cases = list(itertools.product(*((0, 1) if survival < 1 else (1,) for survival in survivals)))
-    expected = [
-        loss_with_scales(net, one_image, tuple(kept / survival for kept, survival in zip(case, survivals)))
-        for case in cases
+def outcomes_of_depth(survivals):
+    """Each branch is kept with its own probability, and then scaled to the same expectation."""
+    return [
+        (math.prod(s if k else 1 - s for k, s in zip(kept, survivals)), [k / s for k, s in zip(kept, survivals)])
+        for kept in itertools.product(*((0, 1) if survival < 1 else (1,) for survival in survivals))
     ]
-    probabilities = [
-        math.prod(survival if kept else 1 - survival for kept, survival in zip(case, survivals)) for case in cases
-    ]
+
+
+DROPPED = {  # branches, their output's width, the noise, steps, and every outcome with its probability
+    "branches by the linear rule": (3, 8, DEPTH, 150, outcomes_of_depth((1, 0.75, 0.5))),
+    "branches by the uniform rule": (3, 8, UNIFORM, 150, outcomes_of_depth((0.5, 0.5, 0.5))),
+    "elements of a branch's output": (1, 4, DROPOUT, 250, [
+        (0.7 ** sum(kept) * 0.3 ** (4 - sum(kept)), [torch.tensor(kept).double() / 0.7])
+        for kept in itertools.product((0.0, 1.0), repeat=4)
+    ]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+def test_every_outcome_is_as_frequent_as_it_is_probable(tmp_path, one_image, dropped):
+    depth, width, noise, steps, outcomes = DROPPED[dropped]
+    model = {"name": "mlp", "width": width, "depth": depth, "hidden_width": 2 * width} | noise
+    losses, net = passes(tmp_path, one_image, model, steps)
+    probabilities, scales = zip(*outcomes)
+    expected = [loss_with_scales(net, one_image, of_branches) for of_branches in scales]
     check_frequencies(counts(losses, expected), probabilities)
 
 
@@ -271,12 +258,3 @@ def test_stochastic_depth_drops_single_samples(tmp_path, one_image):
     losses, net = passes(tmp_path, one_image, model, steps=100, batch_size_per_worker=2)
     none, both = (loss_with_scales(net, one_image, (scale,)) for scale in (2, 0))
     check_frequencies(counts(losses, [none, (none + both) / 2, both]), [0.25, 0.5, 0.25])
-
-
-def test_dropout_drops_elements_of_a_branchs_output(tmp_path, one_image):
-    model = {"name": "mlp", "width": 4, "depth": 1, "hidden_width": 8} | DROPOUT
-    losses, net = passes(tmp_path, one_image, model, steps=250)
-    masks = list(itertools.product((0.0, 1.0), repeat=4))
-    expected = [loss_with_scales(net, one_image, (torch.tensor(mask).double() / 0.7,)) for mask in masks]
-    probabilities = [0.7 ** sum(mask) * 0.3 ** (4 - sum(mask)) for mask in masks]
-    check_frequencies(counts(losses, expected), probabilities)

@@ -28,8 +28,8 @@ def start_example(folder, steps):
 
 
 def run_example(folder, steps):
-    process = start_example(folder, steps)
-    text = process.communicate()[0]
+    with start_example(folder, steps) as process:
+        text = process.stdout.read()
     assert process.returncode == 0, text
     return text
 
@@ -67,10 +67,10 @@ def test_it_plans_trains_continues_and_exports(tmp_path):
     run = whole / "runs/own_model"
     outside = 3 * 16 * 9 + 2 * 16 + 16 * 10 + 10
     branches = 5 * (2 * 16 * 32 * 9 + 2 * 32)
-    plan = json.loads((run / "plan.json").read_text())
+    plan = harness.plan_of(run)
     assert plan["dense"]["parameters"] == outside + branches
     assert [worker["parameters"] for worker in plan["per_worker"]] == [outside + branches / 2] * 4
-    losses = [line["loss"] for line in map(json.loads, (run / "metrics.jsonl").open()) if line["kind"] == "train"]
+    losses = [line["loss"] for line in harness.records(run, "train")]
     assert losses[-1] < losses[0] - 0.2, losses
 
     stopped = start_example(parts, 30)

@@ -27,15 +27,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 
 def plan(tmp_path, *overrides, **sections):
     config = harness.write_config(tmp_path, "plan", tmp_path / "no-data-needed", **sections)
-    return json.loads(harness.run("plan", "--config", config, "--json", *overrides).stdout)
-
-
-def pytorch_training_flops(model, size):
-    images = torch.zeros(1, 3, size, size)
-    model.eval()
-    with FlopCounterMode(display=False) as counter:
-        model(images).sum().backward()
-    return counter.get_total_flops()
+    return harness.run_json("plan", "--config", config, *overrides)
 
 
 @contextlib.contextmanager
@@ -54,20 +46,9 @@ def stream_elements(model, *branch_types):
         hook.remove()
 
 
-def check_tensor_parallel(result, elements, bytes_per_element):
-    """A ring all-reduce of each branch's output, and one of the gradient of its input."""
-    traffic = result["forecast"]["model_parallel"]
-    t = traffic["tensor"]["processes"]
-    assert t == result["processes"] > 1
-    sent = 2 * (t - 1) / t * sum(elements) * traffic["global_batch_size"] * bytes_per_element
-    assert traffic["tensor"]["bytes_sent_per_step"] == pytest.approx(sent, rel=1e-9)
-
-
 def plan_of(model, *overrides):
     """The plan of one of the project's configurations."""
-    arguments = ["plan", "--json", "--config", CONFIGS / f"{model}.yaml"]
-    settings = [word for override in ("data.path=/none", *overrides) for word in ("--set", override)]
-    return json.loads(harness.run(*arguments, *settings).stdout)
+    return harness.run_json("plan", "--config", CONFIGS / f"{model}.yaml", *harness.sets("data.path=/none", *overrides))
 
 
 def llama_of(width, depth, heads, hidden):
@@ -108,7 +89,12 @@ def test_flops_and_parameters_at_full_size(name):
     result = plan_of(name, *own)
     assert result["dense"]["parameters"] == parameters
     assert result["dense"]["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
-    check_tensor_parallel(result, elements, 2 if config else 4)
+    # A ring all-reduce of each branch's output, and one of the gradient of its input.
+    traffic = result["forecast"]["model_parallel"]
+    t = traffic["tensor"]["processes"]
+    assert t == result["processes"] > 1
+    sent = 2 * (t - 1) / t * sum(elements) * traffic["global_batch_size"] * (2 if config else 4)
+    assert traffic["tensor"]["bytes_sent_per_step"] == pytest.approx(sent, rel=1e-9)
 
 
 def test_flops_of_subnetworks(tmp_path):
@@ -128,7 +114,9 @@ def test_flops_of_subnetworks(tmp_path):
         for name in model.branches.keys() - owned:
             block = absent.get_submodule(name)
             block.forward = (block.downsample or torch.nn.Identity()).forward
-        assert cost["flops_per_sample"] == pytest.approx(pytorch_training_flops(absent, 32), rel=0.01)
+        with FlopCounterMode(display=False) as counter:
+            absent.eval()(torch.zeros(1, 3, 32, 32)).sum().backward()
+        assert cost["flops_per_sample"] == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
 @pytest.mark.parametrize("release", [True, False])
@@ -175,13 +163,11 @@ def test_balance_and_mixing(tmp_path, n, coverage, p):
     """Maximum over mean of the workers' figures, and numpy's eigenvalues of the co-ownership matrix."""
     result = plan(tmp_path, model={"width": 16}, subnetwork={"workers": n, "coverage": coverage})
     figures = {
-        "flops": lambda cost: cost["flops_per_sample"],
-        "parameters": lambda cost: cost["parameters"],
-        "state_bytes": lambda cost: sum(cost[f"{kind}_bytes"] for kind in ("parameter", "gradient", "optimizer")),
-        "bytes_sent": lambda cost: cost["bytes_sent_per_step"],
+        "flops": ["flops_per_sample"], "parameters": ["parameters"], "bytes_sent": ["bytes_sent_per_step"],
+        "state_bytes": ["parameter_bytes", "gradient_bytes", "optimizer_bytes"],
     }
-    for name, figure in figures.items():
-        values = [figure(cost) for cost in result["per_worker"]]
+    for name, keys in figures.items():
+        values = [sum(cost[key] for key in keys) for cost in result["per_worker"]]
         assert result["balance"][f"{name}_max_over_mean"] == pytest.approx(max(values) / np.mean(values), rel=1e-12)
     owns = np.array([[worker in unit["owners"] for unit in result["units"]] for worker in range(n)], dtype=float)
     weights = {"by_unit": np.ones(len(result["units"]))}
@@ -211,21 +197,17 @@ def test_an_assignment_made_from_a_table_is_planned(tmp_path, construction):
     """The first row that fits a unit gives its owners."""
     sections = {"construction": construction, "workers": 4, "coverage": "1/2"}
     listed, table, made = tmp_path / "plan.json", tmp_path / "table", tmp_path / "made.json"
+    make = lambda text: table.write_text(text) and subprocess.run(
+        [sys.executable, MAKE_ASSIGNMENT, listed, table], capture_output=True, text=True)
     before = plan(tmp_path, subnetwork=sections)
     listed.write_text(json.dumps(before))
     first = before["units"][0]
-    rows = [
-        {"branch": first["branch"], "begin": first["begin"], "end": first["end"], "owners": [3, 1]},
-        {"branch": "layer[12].*", "owners": [0, 1]}, {"branch": "*", "owners": [2, 3]},
-    ]
-    cells = lambda row: [row["branch"], row.get("begin", ""), row.get("end", ""), " ".join(map(str, row["owners"]))]
-    lines = ["branch,begin,end,owners", *(",".join(map(str, cells(row))) for row in rows)]
-    outputs = []
-    for text in ("\n".join(lines) + "\n", json.dumps(rows)):
-        table.write_text(text)
-        outputs.append(subprocess.check_output([sys.executable, MAKE_ASSIGNMENT, listed, table], text=True))
-    assert outputs[0] == outputs[1]
-    made.write_text(outputs[0])
+    rows = [{"branch": first["branch"], "begin": first["begin"], "end": first["end"], "owners": [3, 1]},
+            {"branch": "layer[12].*", "owners": [0, 1]}, {"branch": "*", "owners": [2, 3]}]
+    csv = [f"{first['branch']},{first['begin']},{first['end']},3 1", "layer[12].*,,,0 1", "*,,,2 3"]
+    of_csv, of_json = make("\n".join(["branch,begin,end,owners", *csv, ""])).stdout, make(json.dumps(rows)).stdout
+    assert of_csv == of_json
+    made.write_text(of_csv)
     after = plan(tmp_path, subnetwork=sections | {"assignment": "file", "assignment_file": str(made)})
     owners = {(unit["branch"], unit["begin"]): unit["owners"] for unit in after["units"]}
     assert owners.pop((first["branch"], first["begin"])) == [1, 3]
@@ -233,18 +215,17 @@ def test_an_assignment_made_from_a_table_is_planned(tmp_path, construction):
     for (branch, _), of_unit in owners.items():
         assert of_unit == ([0, 1] if branch.startswith(("layer1.", "layer2.")) else [2, 3]), branch
 
-    table.write_text("branch,owners\nlayer1.*,0 1\nlayer9.*,0 1\n")
-    refused = subprocess.run([sys.executable, MAKE_ASSIGNMENT, listed, table], capture_output=True, text=True)
+    refused = make("branch,owners\nlayer1.*,0 1\nlayer9.*,0 1\n")
     assert refused.returncode == 2 and refused.stdout == ""
     assert "layer9.*" in refused.stderr and "layer2.0" in refused.stderr and "layer1.0[" not in refused.stderr
     for text in ("branch\nlayer1.0\n", "branch,owners\n*,a b\n", '[{"owners": [1]}]', "[3]"):
-        table.write_text(text)
-        refused = subprocess.run([sys.executable, MAKE_ASSIGNMENT, listed, table], capture_output=True, text=True)
+        refused = make(text)
         assert refused.returncode == 2 and str(table) in refused.stderr and "Traceback" not in refused.stderr
 
 
 @pytest.mark.parametrize("arguments,expected", [
     (["--device", "h1000"], "--device h1000: expected one of "), (["--memory", "0"], "--memory 0: expected GiB above 0"),
+    *(([f"--memory={memory}"], "--memory") for memory in ("nan", "-1", "inf")),
     (["--bandwidth=-1"], "--bandwidth -1: expected Gbit/s above 0"), (["--bandwidth", "nan"], "--bandwidth nan"),
     (["--latency", "0"], "--latency 0: expected microseconds above 0"), (["--measure", "--bandwidth", "1"], "--bandwidth"),
     (["--measure", "--worker", "4"], "--worker 4: expected a worker in 0..3"), (["--worker", "1"], "Add --measure"),
@@ -261,14 +242,12 @@ def test_bad_input(tmp_path, arguments, expected):
 def test_the_printed_advice_fits(tmp_path, memory, overrides):
     """The lines of the verdict, typed as they are printed: what they say that they take, which fits."""
     config = harness.write_config(tmp_path, "plan", tmp_path, model={"width": 16}, train={"precision": "fp32"})
-    settings = [word for override in overrides for word in ("--set", override)]
-    command = ["plan", "--config", config, "--memory", memory, "--device", "a100", *settings]
+    command = ["plan", "--config", config, "--memory", memory, "--device", "a100", *harness.sets(*overrides)]
     advised = [line for line in harness.run(*command).stdout.splitlines() if ": --set " in line]
     assert advised
     for line in advised:
         words = line.split(": --set ")[1].split(" --set ")
-        again = json.loads(harness.run(*command, "--json", *(w for word in words for w in ("--set", word))).stdout)
-        method = again["forecast"]["methods"][0]
+        method = harness.run_json(*command, *harness.sets(*words))["forecast"]["methods"][0]
         assert method["fits"]
         number, unit = line.split("(")[1].replace(";", ")").split(")")[0].split()
         assert method["peak_bytes"]["total"] == pytest.approx(float(number) * {"MiB": 2**20, "GiB": 2**30}[unit], rel=0.006)

@@ -102,28 +102,19 @@ def test_the_line_that_exports_a_finished_run(tmp_path, folder, data):
     assert (tmp_path / "model.safetensors").exists()
 
 
-def write_image(path):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (40, 40), (9, 99, 199)).save(path)
-
-
 def test_commands_that_arrange_images(tmp_path, folder):
     """Tiny ImageNet's validation set as it is unpacked, and images too deep in a class folder."""
     images = folder / "images"
-    for name in ("cat", "it's a dog"):
-        write_image(images / "train" / name / "0.jpg")
-    write_image(images / "train" / "it's a dog" / "more & more" / "1.jpg")
-    for number, name in enumerate(("cat", "n02")):
-        write_image(images / "val" / "images" / f"val_{number}.jpg")
+    for path in ("train/cat/0.jpg", "train/it's a dog/0.jpg", "train/it's a dog/more & more/1.jpg",
+                 "val/images/val_0.jpg", "val/images/val_1.jpg"):
+        (images / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), (9, 99, 199)).save(images / path)
     (images / "val" / "val_annotations.txt").write_text("val_0.jpg\tcat\t0\t0\t62\t57\nval_1.jpg\tn02\t1\t2\t3\t4\n")
     model = {"width": 8, "image_size": 32, "num_classes": 2}
     config = harness.write_config(tmp_path, "run", images, data={"name": "imagenet"}, model=model)
-
-    def message():
-        return harness.run("data", "check", "--config", config, expect=3).stdout
-
     for pattern in (r"(cd .* && mv \S+ \.\.)", r"(find .* \\;)"):
-        assert bash(printed(pattern, message()), tmp_path).returncode == 0
+        message = harness.run("data", "check", "--config", config, expect=3).stdout
+        assert bash(printed(pattern, message), tmp_path).returncode == 0
     assert sorted(p.name for p in (images / "train" / "it's a dog").glob("*.jpg")) == ["0.jpg", "1.jpg"]
     assert (images / "val" / "cat" / "val_0.jpg").exists() and (images / "val" / "n02" / "val_1.jpg").exists()
 

@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import harness
 import oracle
-from comparison import OPTIMIZERS, TOLERANCE, compare_buffers, make_optimizer
+from comparison import OPTIMIZERS, TOLERANCE, compare_buffers, compare_values, make_optimizer
 from library_models import library_model
 from small_models import RESNET18
 
@@ -25,46 +25,33 @@ def part(workers, coverage, construction="block", masking="forward", processes=2
     return {"processes": processes, **regime, "replicas": 1, "slices_per_branch": 4, **more}
 
 
-# Parts of a run, each of which differs from the next one in another way, and the run's optimizer.
+# A run's optimizer, and its parts, each of which differs from the next one in another way.
 RUNS = {
-    "workers": ([part(8, "4/8"), part(6, "3/6", processes=3), part(8, "4/8", processes=1)], "sgd"),
-    "constructions": (
-        [
-            part(1, "1", processes=1), part(4, "2/4", "neuron"), part(4, "1/4", processes=1),
-            part(4, "3/4", "neuron", "backward"), part(1, "1", processes=1),
-        ],
-        "sgd",
-    ),
-    "owners": (
-        [
-            part(4, "2/4", masking="backward"), part(4, "2/4", assignment="window", processes=1),
-            part(4, "2/4", assignment="random", unit="branch"), part(2, "1/2", replicas=2, processes=4),
-        ],
-        "sgd",
-    ),
-    "adamw": (
-        [
-            part(3, "2/3", "neuron", replicas=2, processes=3), part(8, "1", processes=1), part(8, "4/8", "neuron"),
-            part(8, "4/8", "neuron", slices_per_branch=2, processes=1), part(4, "2/4"),
-        ],
-        "adamw_smooth",
-    ),
-    "sdp-ddp": ([part(8, "4/8", masking="backward"), part(8, "1")], "nesterov"),
-    "processes": ([part(4, "2/4", "neuron"), part(4, "2/4", "neuron", processes=1)], "plain_sgd"),
+    "sgd": [
+        part(8, "4/8"), part(6, "3/6", processes=3), part(1, "1", processes=1), part(4, "2/4", "neuron"),
+        part(4, "1/4", processes=1), part(4, "3/4", "neuron", "backward"), part(4, "2/4", masking="backward"),
+        part(4, "2/4", assignment="window", processes=1), part(4, "2/4", assignment="random", unit="branch"),
+        part(2, "1/2", replicas=2, processes=4), part(1, "1", processes=1),
+    ],
+    "adamw_smooth": [
+        part(3, "2/3", "neuron", replicas=2, processes=3), part(8, "1", processes=1), part(8, "4/8", "neuron"),
+        part(8, "4/8", "neuron", slices_per_branch=2, processes=1), part(4, "2/4"),
+    ],
+    "nesterov": [part(8, "4/8", masking="backward"), part(8, "1")],
+    "plain_sgd": [part(4, "2/4", "neuron"), part(4, "2/4", "neuron", processes=1)],
 }
 
 
-def train_parts(folder, data, parts, sections, steps=STEPS):
-    """Trains every part by `steps` more steps. Returns the run folder and the results of the program."""
-    results = []
+def train_parts(folder, data, parts, optimizer):
+    """Trains every part by STEPS more steps."""
     for i, own in enumerate(parts):
         regime = {key: value for key, value in own.items() if key != "processes"}
-        changed = {**sections, "subnetwork": {**sections.get("subnetwork", {}), **regime}}
-        changed["train"] = {"batch_size_per_worker": 2, **sections.get("train", {}), "max_steps": (i + 1) * steps}
-        changed["checkpoint"] = {"keep_last": 10}
-        config = harness.write_config(folder, "run", data, **changed)
-        results.append(harness.run("--config", config, "--nproc", own["processes"], *(["--resume"] if i else [])))
-    return folder / "runs" / "run", results
+        config = harness.write_config(
+            folder, "run", data, subnetwork=regime, optimizer=optimizer, eval={"recalibrate_batches": 0},
+            train={"batch_size_per_worker": 2, "max_steps": (i + 1) * STEPS}, checkpoint={"keep_last": len(parts) + 1},
+        )
+        harness.run("--config", config, "--nproc", own["processes"], *(["--resume"] if i else []))
+    return folder / "runs" / "run"
 
 
 def owners_average(model, regime, buffers, workers):
@@ -79,12 +66,11 @@ def owners_average(model, regime, buffers, workers):
     return [{name: mean.clone() for name, mean in means.items()} for _ in range(workers)]
 
 
-@pytest.mark.parametrize("case", RUNS)
-def test_another_division_is_the_oracle_that_switches_its_masks(tmp_path, data, case):
-    parts, rule = RUNS[case]
+@pytest.mark.parametrize("rule", RUNS)
+def test_another_division_is_the_oracle_that_switches_its_masks(tmp_path, data, rule):
+    parts = RUNS[rule]
     optimizer = {**OPTIMIZERS[rule], "ema_decay": 0.7}
-    sections = {"optimizer": optimizer, "eval": {"recalibrate_batches": 0}}
-    run_dir, _ = train_parts(tmp_path, data, parts, sections)
+    run_dir = train_parts(tmp_path, data, parts, optimizer)
     samples, losses = harness.trace_samples(run_dir), harness.trace_losses(run_dir)
     images, labels = harness.read_cifar10(data, "train")
     images = images.double()
@@ -96,7 +82,7 @@ def test_another_division_is_the_oracle_that_switches_its_masks(tmp_path, data, 
     compared = 0
     for i in range(len(parts)):
         done = (i + 1) * STEPS
-        regime = oracle.Regime(json.loads((run_dir / "checkpoints" / f"step-{done:08d}" / "plan.json").read_text()))
+        regime = oracle.Regime(harness.plan_of(run_dir / "checkpoints" / f"step-{done:08d}"))
 
         def batches(step, worker):
             indices = torch.tensor(samples[step + i * STEPS, *divmod(worker, regime.replicas)])
@@ -125,37 +111,26 @@ def compare_state(run_dir, step, model, optimizer, average):
         if None not in states.values():
             expected[kind] = states
     for kind, values in expected.items():
-        actual = harness.checkpoint_values(run_dir, step, model, kind)
-        assert actual.keys() == values.keys()
-        for name, value in values.items():
-            difference = (actual[name] - value.detach().flatten()).abs().max().item()
-            assert difference <= TOLERANCE["fp64"], (kind, name, difference)
-
-
-def by_step(run_dir):
-    """The samples of every step, sorted."""
-    steps = {}
-    for (step, *_), samples in harness.trace_samples(run_dir).items():
-        steps.setdefault(step, []).extend(samples)
-    return [sorted(steps[step]) for step in sorted(steps)]
+        compare_values(harness.checkpoint_values(run_dir, step, model, kind), values, "fp64")
 
 
 MLP = {"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16}
 
 
 def test_every_sample_is_read_once_per_epoch_whatever_changes(tmp_path, data):
-    """200 images; steps of 16, 15, 24 and again 16 samples."""
+    """200 images; steps of 16, 15, 24 and again 16 samples, by other numbers of processes."""
     sections = {"model": MLP, "optimizer": {"lr": 1e-4}, "train": {"precision": "fp32", "log_every_steps": 1}}
-    parts = [part(4, "2/4"), part(3, "2/3", "neuron"), part(6, "3/6"), part(2, "1/2", replicas=2)]
+    parts = [part(4, "2/4"), part(3, "2/3", "neuron", processes=3), part(6, "3/6", processes=1),
+             part(2, "1/2", replicas=2)]
     changes = [(4, 1), (5, 1), (2, 2), (4, 1)]
     for i, (own, (batch, accumulate)) in enumerate(zip(parts, changes)):
         sections["train"] |= {"batch_size_per_worker": batch, "accumulate_steps": accumulate, "max_steps": 10 * (i + 1)}
         regime = {key: value for key, value in own.items() if key != "processes"}
         config = harness.write_config(tmp_path, "run", data, **sections, subnetwork=regime)
-        result = harness.run("--config", config, "--nproc", 1, *(["--resume"] if i else []))
+        result = harness.run("--config", config, "--nproc", own["processes"], *(["--resume"] if i else []))
         if i:
             assert "optimizer.lr" in result.stderr and f"after {read} samples" in result.stdout
-        steps = by_step(tmp_path / "runs" / "run")
+        steps = harness.samples_by_step(tmp_path / "runs" / "run")
         read = sum(map(len, steps))
     sizes = [len(samples) for samples in steps]
     assert sizes == [16] * 10 + [15] * 10 + [24] * 10 + [16] * 10
@@ -165,24 +140,21 @@ def test_every_sample_is_read_once_per_epoch_whatever_changes(tmp_path, data):
         total += len(samples)
         times = [counts[sample] - 1 for sample in range(200)]
         assert min(times) == total // 200 and max(times) == math.ceil(total / 200)
-    epochs = [line["epoch"] for line in harness.json_lines(tmp_path / "runs" / "run" / "metrics.jsonl") if line["kind"] == "train"]
+    epochs = [line["epoch"] for line in harness.records(tmp_path / "runs" / "run", "train")]
     assert epochs == pytest.approx([sum(sizes[: i + 1]) / 200 for i in range(40)])
 
 
 def test_the_same_global_batch_reads_the_same_samples(tmp_path, data):
     sections = {"model": MLP, "train": {"precision": "fp32", "batch_size_per_worker": 4}}
-    whole = harness.train(tmp_path, "whole", data, 1, **{**sections, "train": {**sections["train"], "max_steps": 20}})
-    run_dir = harness.train(tmp_path, "run", data, 1, **{**sections, "train": {**sections["train"], "max_steps": 10}})
-    changed = {"subnetwork": {"workers": 2, "coverage": "1"}, "train": {**sections["train"], "batch_size_per_worker": 8}}
-    config = harness.write_config(tmp_path, "run", data, **{**sections, **changed})
-    result = harness.run("--config", config, "--nproc", 1, "--resume")
-    assert by_step(run_dir) == by_step(whole)
+    whole = harness.train(tmp_path, "whole", data, 1, **sections)
+    sections["train"]["max_steps"] = 10
+    run_dir = harness.train(tmp_path, "run", data, 1, **sections)
+    changed = ["subnetwork.workers=2", "subnetwork.coverage=1", "train.batch_size_per_worker=8", "train.max_steps=20"]
+    result = harness.run("--run", run_dir, "--nproc", 1, "--resume", *harness.sets(*changed))
+    assert harness.samples_by_step(run_dir) == harness.samples_by_step(whole)
     assert "unread" not in result.stdout and "optimizer.lr" not in result.stderr
-    # What changed is in run.json, and reports mark the row.
-    history = json.loads((run_dir / "run.json").read_text())
-    keys = {change["key"] for change in history["changes"] if change["step"] == 10}
-    assert {"subnetwork.workers", "subnetwork.coverage", "train.batch_size_per_worker"} <= keys
-    flops = [json.loads((folder / "plan.json").read_text())["per_worker"] for folder in
+    # Reports mark the row.
+    flops = [harness.plan_of(folder)["per_worker"] for folder in
              (run_dir / "checkpoints" / "step-00000010", run_dir)]
     samples = (10 * 4, 10 * 8)  # of a worker in each part
     table = harness.run("report", run_dir, "--format", "csv").stdout.splitlines()
@@ -198,7 +170,7 @@ def test_plan_of_a_run_that_goes_on(tmp_path, data):
     first_data = harness.write_cifar10(tmp_path / "data")
     run_dir = harness.train(tmp_path, "run", first_data, 1, train={"max_steps": 2, "precision": "fp32"})
     shutil.rmtree(first_data)
-    changes = ["--set", "subnetwork.workers=6", "--set", "subnetwork.coverage=1/3"]
+    changes = harness.sets("subnetwork.workers=6", "subnetwork.coverage=1/3")
     contents = lambda: {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
     before = contents()
     shown = harness.run("plan", "--run", run_dir, *changes, "--nproc", 2, "--json")
@@ -206,13 +178,13 @@ def test_plan_of_a_run_that_goes_on(tmp_path, data):
     assert "optimizer.lr" in shown.stderr
     assert "model.width" in harness.run("plan", "--run", run_dir, "--set", "model.width=8", expect=2).stderr
     assert contents() == before
-    elsewhere = ["--set", "train.max_steps=4", "--set", f"data.path={data}"]
+    elsewhere = harness.sets("train.max_steps=4", f"data.path={data}")
     harness.run("--run", run_dir, "--resume", *changes, *elsewhere, "--nproc", 2)
-    resumed = json.loads((run_dir / "plan.json").read_text())
+    resumed = harness.plan_of(run_dir)
     assert planned["hash"] == resumed["hash"] and planned["units"] == resumed["units"]
     assert [len(unit["owners"]) for unit in resumed["units"]] == [2] * len(resumed["units"])
     # Without changes it keeps its owners, and only the processes matter.
-    again = json.loads(harness.run("plan", "--run", run_dir, "--nproc", 2, "--json").stdout)
+    again = harness.run_json("plan", "--run", run_dir, "--nproc", 2)
     assert again["units"] == resumed["units"]
     for step in (2, 4):
         harness.run("eval", "--run", run_dir, "--checkpoint", step, "--set", f"data.path={data}")

