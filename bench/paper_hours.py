@@ -1,95 +1,81 @@
 #!/usr/bin/env python3
-"""Estimates the hours that the sweeps of configs/paper take on one and on eight H100s, with `sdp-train plan`.
+"""Estimates the GPU-hours that the sweeps of configs/paper take on H100s; prints a Markdown table.
 
-    bench/paper_hours.py build/sdp-train
+    PYTHONPATH=python SDP_TRAIN=build/sdp-train bench/paper_hours.py
 
-Prints a Markdown table: for every experiment of images.yaml, imagenet.yaml and fineweb.yaml the hours of one run of DDP, of
-the shortest and longest run of SDP, and of all its runs (regimes, coverages, both budgets, seeds). Eight GPUs have one
-worker each; one GPU runs all eight workers, one after another. Step times are the plan's estimates, without evaluation,
-saving and reading. Needs PyYAML.
+A row for every experiment of images.yaml, imagenet.yaml and fineweb.yaml: GPU-hours of one run of DDP, of the shortest and the
+longest run of SDP, and of all its runs (regimes, coverages, both budgets, seeds), by the forecast of `sdp-train sweep --dry-run`,
+which plans with the owner sets of `window`.
+Small images are trained on one GPU, which runs all eight workers in turn, the others on eight GPUs. Where docs/results/gpu has
+a measured step, the last two columns have its ratio to the planned one, of DDP and of B-SDP 4/8, and the GPU-hours of all runs by
+these two ratios, the second one for all runs of SDP. Evaluation, saving and reading are not counted. Needs PyYAML.
 """
 
-import itertools
 import json
+import os
 import pathlib
+import re
 import subprocess
-import sys
 
 import yaml
+from sdp_lab.sweep import Sweep
 
-CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
-REGIMES = ["bsdp", "nsdp", "bbsdp", "nbsdp"]
-# Training samples: images of the data sets, and sequences of 1024 in FineWeb's sample of 10 G tokens.
-SAMPLES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257, "imagenet": 1_281_167, "tokens": 10_000_000_000 // 1024}
-
-
-def merged(file):
-    own = yaml.safe_load(file.read_text())
-    base = own.pop("base", [])
-    result = {}
-    for layer in [merged(file.parent / name) for name in ([base] if isinstance(base, str) else base)] + [own]:
-        for key, value in layer.items():
-            result[key] = {**result.get(key, {}), **value} if isinstance(value, dict) else value
-    return result
+CONFIGS = pathlib.Path(__file__).resolve().parents[1] / "configs"
+# Of docs/results/gpu: configuration, settings, processes, and milliseconds per step of DDP and of B-SDP 4/8. ResNet-18: 512 images
+# at 26,200 and 40,900 images/s, as a CUDA graph. Swin-T: 8 times the step of one worker with batch 16, which is limited by launch
+# overhead and so takes as long with batch 64.
+MEASURED = {
+    "resnet18_(cifar|svhn)": ("resnet18_cifar10", ["train.batch_size_per_worker=64"], 1, 19.5, 12.5),
+    "swin_t_(cifar|svhn)": ("swin_t_cifar10", ["train.batch_size_per_worker=64"], 1, 8 * 45.7, 8 * 23.0),
+    "134m": ("llama_134m_fineweb", ["train.accumulate_steps=1"], 8, 42.1, 24.8),
+    "1b": ("llama_1b_fineweb", ["train.accumulate_steps=1"], 8, 128.2, 60.7),
+}
 
 
-def flat(settings, prefix=""):
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def planned_ms(config, regime, settings, processes):
+    command = [os.environ["SDP_TRAIN"], "plan", "--json", "--device", "h100", "--nproc", str(processes)]
+    command += ["--config", CONFIGS / f"{config}.yaml", "--config", CONFIGS / f"regime/{regime}.yaml"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    plan = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return plan["forecast"]["methods"][0]["step_ms"]
 
 
-def plan(program, config, regime, settings, processes):
-    """(step_ms, mean share of the full model's FLOPs)"""
-    command = [program, "plan", "--json", "--device", "h100", "--nproc", str(processes), "--config", config]
-    command += ["--config", CONFIGS / "regime" / f"{regime}.yaml"]
-    for key, value in settings.items():
-        command += ["--set", f"{key}={json.dumps(value)}"]
-    result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    return result["forecast"]["methods"][0]["step_ms"], result["flops_share"]
-
-
-def hours_of(program, config, settings, coverages, seeds, processes):
-    """Hours of DDP, of every kind of SDP run, and of all runs together."""
-    spec = merged(config)
-    epochs = settings.get("train.epochs", spec["train"].get("epochs"))
-    train = {**spec["train"], **{key.removeprefix("train."): value for key, value in settings.items()}}
-    samples_per_step = train["batch_size_per_worker"] * train.get("accumulate_steps", 1) * spec["subnetwork"]["workers"]
-    steps = epochs * SAMPLES[spec["data"]["name"]] / samples_per_step
-    to_hours = steps / 3.6e6
-    ddp = plan(program, config, "ddp", settings, processes)[0] * to_hours
-    sdp = []
-    for regime, coverage in itertools.product(REGIMES, coverages):
-        step_ms, flops_share = plan(program, config, regime, settings | {"subnetwork.coverage": coverage}, processes)
-        sdp += [step_ms * to_hours, step_ms * to_hours / flops_share]  # equal iterations, equal FLOPs
-    return ddp, sdp, seeds * (ddp + sum(sdp))
+def gpu_hours(sweep, processes):
+    """{experiment: {name of the run: GPU-hours}}. How long an epoch of tokens is, only the data tell: one step is priced there."""
+    is_tokens = sweep == "fineweb"
+    found = {}
+    prices = {run.point.name: run.price for run in Sweep(
+        CONFIGS / f"paper/{sweep}.yaml", ["train.max_steps=1"] if is_tokens else [], processes, "h100").runs}
+    for name, price in prices.items():
+        experiment = re.search(r"(?:experiment|model)=([^,]+)", name)[1]
+        steps = 1
+        if is_tokens:
+            steps = yaml.safe_load((CONFIGS / f"llama_{experiment}_fineweb.yaml").read_text())["train"]["max_steps"]
+            if "budget=flops" in name:
+                steps *= prices[f"DDP,model={experiment},seed=0"]["flops"] / price["flops"]
+        found.setdefault(experiment, {})[name] = price["hours"] * steps * processes
+    return found
 
 
 def main():
-    program = sys.argv[1]
-    print("| experiment | 8 H100s: DDP | SDP | all runs | 1 H100: DDP | SDP | all runs |")
+    print("| experiment | GPUs | DDP | SDP | all runs | measured / planned step: DDP, B-SDP 4/8 | all runs, by measured steps |")
     print("|---|---|---|---|---|---|---|")
-    totals = {8: 0.0, 1: 0.0}
-    for sweep in ("images", "imagenet", "fineweb"):
-        file = CONFIGS / "paper" / f"{sweep}.yaml"
-        content = yaml.safe_load(file.read_text())
-        common = dict(flat({key: value for key, value in content["set"].items() if key != "output.dir"}))
-        (axis,) = content["grid"].keys() - {"regime", "subnetwork.coverage", "train.budget", "seed"}
-        for name, value in content["grid"][axis].items():
-            (config,) = value["configs"]
-            own = {key: setting for key, setting in value.items() if key.startswith("train.")}
-            cells = []
-            for processes in (8, 1):
-                ddp, sdp, total = hours_of(
-                    program, (file.parent / config).resolve(), common | own, content["grid"]["subnetwork.coverage"],
-                    len(content["grid"]["seed"]), processes,
-                )
-                totals[processes] += total
-                cells += [f"{ddp:.3g} h", f"{min(sdp):.3g} to {max(sdp):.3g} h", f"{total:.3g} h"]
-            print(f"| {sweep}: {name} | {' | '.join(cells)} |", flush=True)
-    print(f"| all | | | {totals[8]:.3g} h | | | {totals[1]:.3g} h |")
+    totals = [0.0, 0.0]
+    for sweep, processes in (("images", 1), ("imagenet", 8), ("fineweb", 8)):
+        for experiment, hours in gpu_hours(sweep, processes).items():
+            dense = [value for name, value in hours.items() if name.startswith("DDP")]
+            sdp = [value for name, value in hours.items() if not name.startswith("DDP")]
+            row = [f"{sweep}: {experiment}", f"{processes}", f"{dense[0]:.3g}", f"{min(sdp):.3g} to {max(sdp):.3g}"]
+            row += [f"{sum(dense + sdp):.4g}", "", ""]
+            planned = measured_hours = sum(dense + sdp)
+            for pattern, (config, settings, gpus, *measured) in MEASURED.items():
+                if re.match(pattern, experiment) and sweep != "imagenet":
+                    ratios = [ms / planned_ms(config, regime, settings, gpus) for ms, regime in zip(measured, ("ddp", "bsdp"))]
+                    measured_hours = ratios[0] * sum(dense) + ratios[1] * sum(sdp)
+                    row[-2:] = [f"{ratios[0]:.2f}, {ratios[1]:.2f}", f"{measured_hours:.4g}"]
+            totals = [totals[0] + planned, totals[1] + measured_hours]
+            print(f"| {' | '.join(row)} |", flush=True)
+    print(f"| all | | | | {totals[0]:.4g} | | {totals[1]:.4g} |")
 
 
 if __name__ == "__main__":
