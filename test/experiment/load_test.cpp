@@ -2,7 +2,8 @@
 
 #include <sys/stat.h>
 
-#include "optim/registry.h"
+#include "optim/adamw.h"
+#include "optim/sgd.h"
 #include "spec_errors.h"
 
 namespace sdp {

@@ -1,7 +1,8 @@
 #include "experiment/resume.h"
 #include "catch.h"
 #include "message_of.h"
-#include "optim/registry.h"
+#include "optim/adamw.h"
+#include "optim/sgd.h"
 #include "spec/error.h"
 
 using namespace sdp;
