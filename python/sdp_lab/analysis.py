@@ -10,6 +10,11 @@ from matplotlib.figure import Figure
 from sdp_lab.style import INK, color_of, legend, new_figure, save
 
 GRADIENTS = "Gradients of subnetworks and of the full model"
+# Lines of backward masking can coincide: small marks and dashes, drawn over a solid line with large, hollow marks.
+MARKS = {
+    "B_b-SDP": {"marker": "o", "markersize": 6, "fillstyle": "none", "linestyle": "solid", "zorder": 2},
+    "N_b-SDP": {"marker": "D", "markersize": 2.5, "linestyle": (0, (3, 3)), "zorder": 3},
+}
 
 
 class Analysis:
@@ -36,10 +41,11 @@ class Analysis:
         for (step, regime), rows in table.groupby(["step", "regime"], sort=False):
             shade = (self.steps.index(step) + 1) / len(self.steps)
             label = regime if len(self.steps) == 1 else f"{regime} at step {step}"
-            yield (
-                {"label": label, "color": color_of(regime), "alpha": 0.25 + 0.75 * shade, "marker": "o", "markersize": 3},
-                rows,
-            )
+            yield {"label": label, "alpha": 0.25 + 0.75 * shade, **mark(regime)}, rows
+
+
+def mark(regime: str) -> dict:
+    return {"color": color_of(regime), **MARKS.get(regime, {"marker": "o", "markersize": 3})}
 
 
 def band(axes: Axes, x: pd.Series, mean: pd.Series, std: pd.Series, color: str) -> None:
@@ -90,9 +96,8 @@ def training_figure(analysis: Analysis) -> Figure:
     """Over the steps of several checkpoints, with a band over several batches."""
     figure, axes = analysis.new(GRADIENTS, "step", "cosine similarity, mean over layers")
     for regime, rows in analysis.summary.groupby("regime", sort=False):
-        color = color_of(regime)
-        axes.plot(rows.step, rows.cosine, label=regime, color=color, marker="o", markersize=3)
-        band(axes, rows.step, rows.cosine, rows.cosine_std, color)
+        axes.plot(rows.step, rows.cosine, label=regime, **mark(regime))
+        band(axes, rows.step, rows.cosine, rows.cosine_std, color_of(regime))
     legend(axes, "band: ± 1 standard\ndeviation over batches" if analysis.summary.cosine_std.notna().any() else "")
     return figure
 

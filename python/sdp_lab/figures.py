@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from sdp_lab.frames import mean_curve
 from sdp_lab.groups import BUDGET, Group
-from sdp_lab.measures import UNKNOWN, Statistic, planned_memory, statistic
+from sdp_lab.measures import UNKNOWN, Statistic, has_planned_peak, planned_memory, statistic
 from sdp_lab.runs import Run
 from sdp_lab.style import DASHES, FILLS, MARKERS, color_of, legend, new_figure, save, unit_for
 from sdp_lab.text import count_text
@@ -43,6 +43,10 @@ class Study:
         for group in groups:
             alike = [other for other in groups if (other.method, other.coverage) == (group.method, group.coverage)]
             self.dash[group.label] = alike.index(group)
+        # Like for like: the peak only if the plans of all runs have it.
+        self.of_peak = all(has_planned_peak(run) for group in groups for run in group.runs)
+        what = "peak" if self.of_peak else "weights, gradients, optimizer and activations"
+        self.memory_title = f"planned {what} of the largest worker"
 
     def style(self, group: Group) -> dict:
         rank, dash = self.coverages.index(group.share), self.dash[group.label]
@@ -54,6 +58,9 @@ class Study:
             "fillstyle": FILLS[dash % len(FILLS)],
         }
 
+    def memory(self, group: Group) -> float:
+        return mean_of(group, lambda run: planned_memory(run, self.of_peak))
+
     def scores(self, group: Group) -> Statistic:
         last = [run.evals[-1].get(self.score_key) if run.evals else None for run in group.runs]
         return statistic(UNKNOWN if value is None else self.factor * value for value in last)
@@ -61,26 +68,36 @@ class Study:
 
 def lines_of_regimes(study: Study) -> Lines:
     """Per regime and whatever else differs, the groups by coverage, with data parallelism as their end; under names without
-    the coverage. Groups without others to be compared with are lines of their own."""
+    the coverage. Other groups, and those whose settings changed during training, are lines of their own."""
     parts: dict[str, list[Group]] = {}
     for group in study.groups:
-        parts.setdefault(str((group.method, group.compared())), []).append(group)
+        parts.setdefault(group.label if group.changes else str((group.method, group.compared())), []).append(group)
     lines = {}
     for groups in parts.values():
-        sparse = [group for group in groups if group.coverage != "1"]
-        dense = [g for g in study.groups if g.coverage == "1" and g.compared() == groups[0].compared()]
+        sparse = [group for group in groups if group.coverage != "1" and not group.changes]
+        dense = [g for g in study.groups if g.coverage == "1" and not g.changes and g.compared() == groups[0].compared()]
         if sparse:
-            lines[sparse[0].label.replace(sparse[0].base, sparse[0].method, 1)] = sparse + dense[:1]
+            lines[_line_name(sparse)] = sparse + dense[:1]
         else:
             lines |= {group.label: [group] for group in groups}
     return lines
+
+
+def _line_name(groups: list[Group]) -> str:
+    """Their common label without the coverage, or else the regime and the settings that tell it from other lines."""
+    names = {re.sub(rf",? (?:coverage[= ])?{re.escape(group.coverage)}(?![\w/])", "", group.label, count=1) for group in groups}
+    if len(names) == 1 and names.isdisjoint(group.label for group in groups):
+        return names.pop()
+    rest = [f"{key.rpartition('.')[2]} {value}" for key, value in groups[0].compared().items() if value]
+    return ", ".join([groups[0].method, *rest])
 
 
 def lines_of_budgets(study: Study) -> Lines:
     """Per method, the groups by budget; empty if no method has several."""
     parts: dict[str, list[Group]] = {}
     for group in study.groups:
-        parts.setdefault(str((group.base, group.compared(without=BUDGET))), []).append(group)
+        key = group.label if group.changes else str((group.base, group.compared(without=BUDGET)))
+        parts.setdefault(key, []).append(group)
     names = [{group.label_without(BUDGET) for group in groups} for groups in parts.values()]
     named = {
         name.pop() if len(name) == 1 else groups[0].base: groups for name, groups in zip(names, parts.values(), strict=True)
@@ -111,8 +128,9 @@ def _lines_figure(study: Study, x_of: Callable[[Group], float], x_label: str, li
 
 
 def _coverage_figure(study: Study) -> Figure:
-    figure = _lines_figure(study, lambda group: group.share, "coverage C", lines_of_regimes(study))
-    shares = dict(sorted((group.share, group.coverage) for group in study.groups))
+    lines = {label: groups for label, groups in lines_of_regimes(study).items() if not groups[0].changes}
+    figure = _lines_figure(study, lambda group: group.share, "coverage C", lines)
+    shares = dict(sorted((group.share, group.coverage) for groups in lines.values() for group in groups))
     figure.axes[0].set_xticks(list(shares), list(shares.values()))
     figure.axes[0].margins(x=0.1)
     return figure
@@ -123,9 +141,9 @@ def mean_of(group: Group, value: Callable[[Run], float]) -> float:
 
 
 def _memory_figure(study: Study) -> Figure:
-    factor, unit = unit_for(max(mean_of(group, planned_memory) for group in study.groups), "bytes")
-    x_label = f"planned memory of the largest worker ({unit})"
-    return _lines_figure(study, lambda group: mean_of(group, planned_memory) / factor, x_label, lines_of_regimes(study))
+    factor, unit = unit_for(max(map(study.memory, study.groups)), "bytes")
+    x_label = f"{study.memory_title} ({unit})"
+    return _lines_figure(study, lambda group: study.memory(group) / factor, x_label, lines_of_regimes(study))
 
 
 def _budget_figure(study: Study, lines: Lines) -> Figure:
@@ -177,7 +195,7 @@ def write_figures(groups: list[Group], folder: Path) -> dict[str, str]:
         caption = f"Final {score} against"
         write(f"{study.score_key}_coverage", f"{caption} coverage, one line per regime.", _coverage_figure(study))
         write(
-            f"{study.score_key}_memory", f"{caption} the memory that the plan gives the largest worker.", _memory_figure(study)
+            f"{study.score_key}_memory", f"{caption} the {study.memory_title}.", _memory_figure(study)
         )
         if lines := lines_of_budgets(study):
             write(f"{study.score_key}_budget", f"{caption} training FLOPs, one line per method.", _budget_figure(study, lines))

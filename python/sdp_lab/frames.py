@@ -9,7 +9,7 @@ import pandas as pd
 
 from sdp_lab.columns import COLUMNS
 from sdp_lab.groups import Group, group_runs
-from sdp_lab.measures import planned_memory
+from sdp_lab.measures import has_planned_peak, planned_memory
 from sdp_lab.runs import Line, Run, find
 
 Paths = str | os.PathLike | Iterable[str | os.PathLike]
@@ -18,7 +18,7 @@ Paths = str | os.PathLike | Iterable[str | os.PathLike]
 def _runs(paths: Paths) -> Iterator[tuple[Run, dict]]:
     """With what tells a run apart, first in every row. `share` is the coverage as a number."""
     for group in group_runs(find([paths] if isinstance(paths, str | os.PathLike) else paths).runs):
-        for run in group.runs:
+        for run in [*group.runs, *group.repeats]:
             names = {"run": run.name, "label": group.label, "method": run.method, "coverage": run.coverage}
             yield run, names | {"share": group.share, "seed": run.value("seed"), "data_set": group.data_set}
 
@@ -33,7 +33,7 @@ def load(paths: Paths) -> pd.DataFrame:
         row |= {"finished": run.is_finished, "processes": run.plan["processes"]}
         row |= {"device": end.get("device"), "version": end.get("version"), "folder": str(run.folder)}
         row |= {column.key: column.value(run) for column in COLUMNS}
-        row["planned_memory_bytes"] = planned_memory(run)
+        row["planned_memory_bytes"] = planned_memory(run, has_planned_peak(run))
         rows.append(row | {key: run.value(key) for key in run.options if key not in row})
     return pd.DataFrame(rows)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sdp_lab.runs import Run
+from sdp_lab.runs import Run, most_progress
 
 BUDGET = ("train.epochs", "train.max_steps")
 
@@ -26,6 +26,7 @@ class Group:
     runs: list[Run]
     head: str = ""  # of the label: method and coverage, or the label that a sweep gives
     told: dict[str, str] = field(default_factory=dict)  # the settings in which groups differ, and their texts in labels
+    repeats: list[Run] = field(default_factory=list)  # with a seed that one of the runs has, and so not counted
 
     def __post_init__(self) -> None:
         self.first = self.runs[0]
@@ -41,7 +42,8 @@ class Group:
         return self.label_without(())
 
     def label_without(self, keys: Iterable[str]) -> str:
-        return ", ".join([self.head, *(text for key, text in self.told.items() if text and key not in keys)])
+        label = ", ".join([self.head, *(text for key, text in self.told.items() if text and key not in keys)])
+        return f"{label} (changed *)" if self.changes else label
 
     @property
     def changes(self) -> list[str]:
@@ -103,21 +105,19 @@ def settings_of(run: Run) -> dict[str, Setting]:
 
 
 def _told(groups: list[Group]) -> list[str]:
-    """The settings that labels must include: those that changed during a run, and those in which any two groups differ
-    (those that follow from the regime: two of the same regime and coverage). Settings that a run lacks are ignored: they
+    """The settings that labels must include: those in which any two groups differ (those that follow from the regime: two of the same regime and coverage). Settings that a run lacks are ignored: they
     follow from the name of its model, data set or optimizer, which differs then. A setting that says no more than those
-    before it is left out, unless it is the source of the weights or changed."""
+    before it is left out, unless it is the source of the weights."""
     told: list[str] = []
     parts = len({group.base for group in groups})
-    for key, setting in groups[0].settings.items():
+    for key, setting in groups[0].settings.items() if groups else ():
         values: dict[str, set[str]] = {}
         for group in groups:
             if value := group.settings[key].value:
                 values.setdefault("" if setting.in_report == "compared" else group.base, set()).add(value)
         differs = setting.in_report != "in_regime" and any(len(different) > 1 for different in values.values())
-        is_changed = any(group.settings[key].is_changed for group in groups)
         refined = len({(group.base, *(group.settings[name].value for name in [*told, key])) for group in groups})
-        if is_changed or (differs and (refined > parts or key == "imported")):
+        if differs and (refined > parts or key == "imported"):
             told.append(key)
             parts = refined
     return told
@@ -137,20 +137,20 @@ def _text(group: Group, key: str, told: list[str]) -> str:
 
 def name_groups(groups: list[Group]) -> None:
     """The regime and coverage and the told settings, or the label that a sweep gives to all runs of a group, followed by
-    the settings in which groups of several sweeps with this label differ."""
-    told = _told(groups)
+    the settings in which groups of several sweeps with this label differ. A run whose settings changed has its name."""
+    told = _told([group for group in groups if not group.changes])
     same: dict[str, list[Group]] = {}
     for group in groups:
         sweep = {run.sweep_label for run in group.runs}
         label = sweep.pop() if len(sweep) == 1 else ""
-        group.head = label or group.base
+        group.head = label or (group.first.name if group.changes else group.base)
+        hidden = group.changes or label
         group.told = {
-            key: _text(group, key, told) if not label or group.settings[key].is_changed or key == "imported" else ""
-            for key in told
+            key: _text(group, key, told) if not hidden or (key == "imported" and not group.changes) else "" for key in told
         }
         same.setdefault(group.label, []).append(group)
     for twins in same.values():
-        apart = _told(twins) if len(twins) > 1 else []
+        apart = _told(twins) if len(twins) > 1 and not twins[0].changes else []
         for group in twins:
             group.told |= {key: _text(group, key, apart) for key in apart if not group.told.get(key)}
     taken: Counter[str] = Counter()
@@ -199,7 +199,14 @@ def group_runs(runs: list[Run]) -> list[Group]:
         parts.setdefault(data_set, {}).setdefault(key, []).append(run)
     result = []
     for data_set, of_data_set in parts.items():
-        groups = [Group(data_set, settings_of(same[0]), same) for same in of_data_set.values()]
+        groups = []
+        for same in of_data_set.values():
+            seeds: dict[int, list[Run]] = {}
+            for run in same:
+                seeds.setdefault(run.value("seed"), []).append(run)
+            counted = [most_progress(equal) for equal in seeds.values()]
+            repeats = [run for run in same if all(run is not one for one in counted)]
+            groups.append(Group(data_set, settings_of(counted[0]), counted, repeats=repeats))
         # Other kinds of models have other settings.
         kinds = {key: setting.in_report for group in groups for key, setting in group.settings.items()}
         for group in groups:

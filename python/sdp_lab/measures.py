@@ -121,10 +121,12 @@ def largest_worker_parameters(run: Run) -> float:
     return float(max(worker["parameters"] for worker in run.plan["per_worker"]))
 
 
-def planned_memory(run: Run) -> float:
-    """Of the largest worker, in bytes: the forecast's peak, or else weights, gradients, optimizer and activations."""
+def has_planned_peak(run: Run) -> bool:
+    return all(worker.get("peak_bytes") for worker in run.plan["per_worker"])
+
+
+def planned_memory(run: Run, of_peak: bool) -> float:
+    """Of the largest worker, in bytes: its planned peak, or weights, gradients, optimizer state and activations."""
     keys = ("parameter_bytes", "gradient_bytes", "optimizer_bytes", "activation_bytes")
-    return max(
-        worker["peak_bytes"]["total"] if worker.get("peak_bytes") else sum(worker.get(key, 0) for key in keys)
-        for worker in run.plan["per_worker"]
-    )
+    workers = run.plan["per_worker"]
+    return max(worker["peak_bytes"]["total"] if of_peak else sum(worker.get(key, 0) for key in keys) for worker in workers)

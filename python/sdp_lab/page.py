@@ -11,8 +11,7 @@ from plotly.offline import get_plotlyjs
 from sdp_lab.figures import Study, lines_of_regimes
 from sdp_lab.frames import mean_curve
 from sdp_lab.groups import Group
-from sdp_lab.measures import planned_memory
-from sdp_lab.table import Row, Table, comparison_text, notes_of_changes, title_of, value_text
+from sdp_lab.table import Row, Table, comparison_text, notes_of_groups, title_of, value_text
 
 MOST_POINTS = 2000  # of a curve
 
@@ -62,7 +61,10 @@ def _line(study: Study, group: Group) -> dict[str, Any]:
         "opacity": style["alpha"],
         "symbol": symbol[study.coverages.index(group.share) % 8] + ("", "-open", "-open-dot", "-dot")[dash % 4],
         "dash": ("solid", "dash", "dot", "dashdot", "longdash")[dash % 5],
-        "points": {"coverage": [group.share, *y], "memory": [max(map(planned_memory, group.runs)) / 2**20, *y]},
+        "points": {
+            "coverage": [group.share, *([None, None] if group.changes else y)],
+            "memory": [study.memory(group) / 2**20, *y],
+        },
         "curves": curves,
     }
 
@@ -72,7 +74,8 @@ def _study(groups: list[Group], name: str) -> dict[str, Any]:
     regimes = [[label, [groups.index(group) for group in line]] for label, line in lines_of_regimes(study).items()]
     axes = {axis: title + (" (s)" if axis == "time" else "") for axis, (_, title) in study.axes.items()}
     lines = [_line(study, group) for group in groups]
-    return {"name": name, "score": study.score_title, "axes": axes, "regimes": regimes, "lines": lines}
+    names = {"name": name, "score": study.score_title, "memory": study.memory_title}
+    return names | {"axes": axes, "regimes": regimes, "lines": lines}
 
 
 def page(groups: list[Group], table: Table, notes: list[str]) -> str:
@@ -82,7 +85,7 @@ def page(groups: list[Group], table: Table, notes: list[str]) -> str:
     template = jinja2.Template(Path(__file__).with_name("page.html").read_text(), autoescape=True)
     return template.render(
         tables=[(titles[name], _table(table, rows)) for name, rows in parts.items()],
-        notes=[*notes, *notes_of_changes(groups)],
+        notes=[*notes, *notes_of_groups(groups)],
         runs=[(group.label, run) for group in groups for run in group.runs],
         plotly=get_plotlyjs().replace("</script", "<\\/script"),
         studies=json.dumps(studies, allow_nan=False).replace("<", "\\u003c"),

@@ -51,7 +51,7 @@ def write_report(groups: list[Group], table: Table, found: Found, arguments: arg
     pictures = write_figures(groups, folder)
     notes = notes_of(groups, table, found)
     shown = "\n".join(f"![{caption}]({name}.svg)\n" for name, caption in pictures.items())
-    runs = "\n".join(line_of(group, run) for group in groups for run in group.runs)
+    runs = "\n".join(line_of(group, run) for group in groups for run in [*group.runs, *group.repeats])
     text = [f"# Report\n\n{markdown}", *notes, "## Runs", runs, "## Figures", shown]
     (folder / "report.md").write_text("\n\n".join(text))
     (folder / "report.html").write_text(page(groups, table, notes))
@@ -63,7 +63,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         prog="sdp-train report", description="Compares runs: accuracy, memory, time and traffic; tables, figures and a page."
     )
     add = parser.add_argument
-    add("paths", nargs="+", metavar="PATH", help="run folders, or folders to search for runs")
+    add("paths", nargs="+", metavar="PATH", help="run folders, or folders or zip archives to search for runs")
     add("--out", type=Path, metavar="DIR", help="folder for tables, figures, report.md and report.html")
     add("--format", choices=["text", "markdown", "latex", "csv"], help="of the printed table (default: text)")
     add("--baseline", default="", metavar="LABEL", help="the row to compare with: its label or the beginning of it, or a "

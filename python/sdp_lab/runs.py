@@ -4,6 +4,9 @@ import json
 import math
 import operator
 import os
+import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
@@ -184,47 +187,80 @@ def describe(specs: list[Path]) -> list[Line]:
     return [_described[key] for key in keys]
 
 
-def _run_folders(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+_unpacked: dict[tuple[Path, int], tempfile.TemporaryDirectory] = {}
+
+
+def _is_archive(path: Path) -> bool:
+    if path.suffix != ".zip" or not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.rpartition("/")[2] == "spec.yaml" for name in archive.namelist())
+
+
+def _unpack(archive: Path) -> Path:
+    """A temporary folder with the archive's files, which is removed when the program ends."""
+    key = (archive.resolve(), archive.stat().st_mtime_ns)
+    if key not in _unpacked:
+        folder = tempfile.TemporaryDirectory()
+        try:
+            with zipfile.ZipFile(archive) as files:
+                files.extractall(folder.name)
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise LabError(f"{archive}: cannot be read ({error})", 3) from error
+        _unpacked[key] = folder
+    return Path(_unpacked[key].name)
+
+
+def _run_folders(folder: Path, name: Path, above: frozenset[Path] = frozenset()) -> Iterator[tuple[Path, Path]]:
+    """Each run folder with its name in messages: that of a run in an archive is ARCHIVE.zip/RUN."""
     real = folder.resolve()
-    if (folder / "spec.yaml").exists():
-        yield folder
+    if _is_archive(folder):
+        yield from _run_folders(_unpack(folder), name)
+    elif (folder / "spec.yaml").exists():
+        yield folder, name
     elif real not in above:  # otherwise a link to a parent folder
-        for entry in sorted(Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()):
-            yield from _run_folders(entry, above | {real})
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if entry.is_dir() or _is_archive(Path(entry.path)):
+                yield from _run_folders(folder / entry.name, name / entry.name, above | {real})
+
+
+def most_progress(runs: list[Run]) -> Run:
+    return max(runs, key=lambda run: (run.step, run.is_finished))
 
 
 def _set_copies_apart(runs: list[Run]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Of several folders with the same run (equal id and changes), the first of those with the most progress is
-    counted. A copy that was continued separately has other changes, and counts as a run of its own."""
+    """Of several folders with the same run (equal id), of which some may have been continued, the first of those with
+    the most steps is counted."""
     same: dict[str, list[Run]] = {}
     for run in runs:
-        key = json.dumps([run.history["id"], run.history["changes"]]) if run.history.get("id") else str(run.folder)
-        same.setdefault(key, []).append(run)
-    counted = [max(copies, key=lambda run: (run.is_finished, run.step)) for copies in same.values()]
+        same.setdefault(run.history.get("id") or str(run.folder), []).append(run)
+    counted = [most_progress(copies) for copies in same.values()]
     pairs = zip(counted, same.values(), strict=True)
     return counted, [(run.folder, f"the same run as {one.folder}") for one, runs in pairs for run in runs if run is not one]
 
 
 def find(paths: Iterable[str | Path]) -> Found:
-    """The runs in and below the paths, in their order; each path is a run folder (with a spec.yaml) or is searched for
-    them. A sweep.json beside them gives labels to the runs that it lists."""
+    """The runs in and below the paths, in their order; each path is a run folder (with a spec.yaml), or a folder or zip
+    archive that is searched for them. A sweep.json beside them gives labels to the runs that it lists."""
     folders: dict[Path, Path] = {}
     for path in map(Path, paths):
-        if not path.is_dir():
+        if not path.is_dir() and not _is_archive(path):
             raise LabError(
-                f"{path}: expected a run folder or a folder that contains some; there is no such folder. Check the path."
+                f"{path}: expected a run folder, or a folder or zip archive that contains some; there is no such folder. "
+                "Check the path."
             )
-        if not (below := list(_run_folders(path))):
+        if not (below := list(_run_folders(path, path))):
             raise LabError(
                 f"{path}: contains no run. A run folder has a spec.yaml; runs are under output.dir/name. Check the path."
             )
-        for folder in below:
-            folders.setdefault(folder.resolve(), folder)
+        for folder, name in below:
+            folders.setdefault(folder.resolve(), name)
     runs, unreadable = [], []
-    for folder, spec in zip(folders.values(), describe([f / "spec.yaml" for f in folders.values()]), strict=True):
+    for (folder, name), spec in zip(folders.items(), describe([f / "spec.yaml" for f in folders]), strict=True):
         try:
             runs.append(read_run(folder, spec))
+            runs[-1].folder = name
         except LabError as error:
-            unreadable.append((folder, str(error)))
+            unreadable.append((name, str(error).replace(str(folder), str(name))))
     runs, copies = _set_copies_apart(runs)
     return Found(runs, unreadable + copies)

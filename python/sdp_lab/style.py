@@ -83,12 +83,13 @@ def legend(axes: Axes, note: str = "") -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """As PDF and SVG. On a page in dark mode, the SVG's ink turns light; its background is the page's."""
+    """As PDF and SVG. On a page in dark mode, the SVG's ink turns light; its background is the page's. Elements keep their own
+    colours, for viewers without style sheets."""
     no_date: dict[str, Any] = {"CreationDate": None}
     figure.savefig(folder / f"{name}.pdf", metadata=no_date)
     svg = folder / f"{name}.svg"
     figure.savefig(svg, transparent=True, metadata={"Date": None})
-    ink = "<style>:root{--ink:#111111}@media(prefers-color-scheme:dark){:root{--ink:#dddddd}}text{fill:var(--ink)}</style>"
-    text = svg.read_text().replace("\nL", "L")  # a path on a line, not a point
-    head, tag, rest = text.replace(INK, "var(--ink)").partition("<defs>")
-    svg.write_text(head + ink + tag + rest)
+    dark = "".join(f'[style*="{key}: {INK}"]{{{key}:#dddddd!important}}' for key in ("stroke", "fill"))
+    style = f"<style>@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    head, tag, rest = svg.read_text().replace("\nL", "L").partition("<defs>")  # a path on a line, not a point
+    svg.write_text(head + style + tag + rest)

@@ -25,13 +25,12 @@ class Row:
     @property
     def label(self) -> str:
         group = self.group
-        mark = " *" if group.changes else ""
         if not group.unfinished:
-            return group.label + mark
+            return group.label
         if len(group.runs) > 1:
-            return f"{group.label}{mark} ({group.unfinished} of {len(group.runs)} unfinished)"
+            return f"{group.label} ({group.unfinished} of {len(group.runs)} unfinished)"
         total = group.first.total_steps
-        return f"{group.label}{mark} (unfinished: step {group.first.step}{f' of {total}' if total else ''})"
+        return f"{group.label} (unfinished: step {group.first.step}{f' of {total}' if total else ''})"
 
     def compared(self, column: Column) -> float:
         """With the baseline's mean: a ratio or a difference; NaN without a baseline."""
@@ -265,8 +264,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_format(table: Table, form: str, wanted: str = "", pivot: str = "") -> str:
-    """Each data set has its own tables, with its name above if there are several. A row whose spec changed during training
-    is marked with * and has a note below."""
+    """Each data set has its own tables, with its name above if there are several. Below are the notes of the groups."""
     if form == "csv":
         return to_csv(table)
     comment, note, head = {
@@ -280,9 +278,17 @@ def to_format(table: Table, form: str, wanted: str = "", pivot: str = "") -> str
         for name, grid in grids.items():
             title = ", ".join(filter(None, [f"data set {data_set}" if len(table.data_sets()) > 1 else "", name]))
             parts.append((comment.format(escaped(title, form)) if title else "") + draw(grid, form))
-    notes = [note.format(escaped(line, form)) for line in notes_of_changes(row.group for row in table.rows)]
+    notes = [note.format(escaped(line, form)) for line in notes_of_groups(row.group for row in table.rows)]
     return head + "\n".join(parts) + "".join(notes)
 
 
-def notes_of_changes(groups: Iterable[Group]) -> list[str]:
-    return [f"* {group.label}: changed during training: {'; '.join(group.changes)}" for group in groups if group.changes]
+def notes_of_groups(groups: Iterable[Group]) -> list[str]:
+    """What changed during training, and which runs have the seed of another one."""
+    notes = []
+    for group in groups:
+        if group.changes:
+            notes.append(f"* {group.label}: {group.base}; changed during training: {'; '.join(group.changes)}")
+        for run in group.repeats:
+            one = next(one for one in group.runs if one.value("seed") == run.value("seed"))
+            notes.append(f"{group.label}: {run.folder} is not counted: it has the seed of {one.folder}, {run.value('seed')}")
+    return notes

@@ -3,14 +3,18 @@
 import json
 import math
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 from small_runs import write_run
 
 import sdp_lab
+from sdp_lab.figures import Study, _coverage_figure, lines_of_regimes
 from sdp_lab.groups import BUDGET, group_runs, natural
 from sdp_lab.measures import statistic
 from sdp_lab.runs import find
+from sdp_lab.table import notes_of_groups
 
 LR = [{"optimizer": {"lr": lr}} for lr in (0.1, 0.5)]
 
@@ -51,7 +55,8 @@ def test_initial_weights_and_changes_set_groups_apart(tmp_path):
     write_run(tmp_path / "1" / "b", history=imported)
     assert labels_of(tmp_path / "1") == ["B-SDP 2/4, from scratch", "B-SDP 2/4, imported 01234567"]
     write_run(tmp_path / "2" / "c", history={"changes": [change]})
-    assert labels_of(tmp_path / "2") == ["B-SDP 2/4, lr 0.5, 0.02 from step 10"]
+    write_run(tmp_path / "2" / "d", history={}, **LR[1])
+    assert labels_of(tmp_path / "2") == ["B-SDP 2/4", "c (changed *)"]
     write_run(tmp_path / "3" / "d", history={"changes": [unused]}, **LR[1])
     write_run(tmp_path / "3" / "e", history={}, **LR[1])
     assert labels_of(tmp_path / "3") == ["B-SDP 2/4"]  # nothing was trained with the new value
@@ -76,9 +81,9 @@ def test_labels_say_what_differs_and_nothing_else(tmp_path):
 def test_data_are_compared_not_their_path(tmp_path):
     aa, cc = ({"training_data": {"samples": 9, "hash": name}, "test_data": {"samples": 3, "hash": "bb"}} for name in ("aa", "cc"))
     write_run(tmp_path / "a", history=aa, data={"path": "/here/cifar"})
-    write_run(tmp_path / "b", history=aa, data={"path": "/there"})
+    write_run(tmp_path / "b", history=aa, seed=1, data={"path": "/there"})
     write_run(tmp_path / "c", history=cc, data={"path": "/there"})
-    write_run(tmp_path / "old", data={"path": "/elsewhere/cifar"})  # does not say what it read
+    write_run(tmp_path / "old", seed=2, data={"path": "/elsewhere/cifar"})  # does not say what it read
     groups = groups_of(tmp_path)
     assert [(group.data_set, len(group.runs)) for group in groups] == [("cifar10 in /here/cifar", 3), ("cifar10 in /there", 1)]
     assert groups_of(tmp_path / "a")[0].data_set == "cifar10"
@@ -94,14 +99,49 @@ def test_labels_of_sweeps(tmp_path):
     assert {group.label_without(BUDGET) for group in groups} == {"häl½"}
 
 
-def test_a_copy_is_counted_once_and_that_with_the_most_progress(tmp_path):
-    write_run(tmp_path / "a", history={"id": "x"}, losses=(1, 1), finished=False)
-    write_run(tmp_path / "b", history={"id": "x"})
-    write_run(tmp_path / "c", history={"id": "x", "changes": [{"step": 5, "key": "train.max_steps", "was": "9", "now": "40"}]})
+def test_an_id_is_one_run_that_with_the_most_steps(tmp_path):
+    change = {"step": 20, "key": "train.max_steps", "was": "20", "now": "40"}
+    write_run(tmp_path / "a", history={"id": "x"}, losses=(1, 1))
+    write_run(tmp_path / "b", history={"id": "x", "changes": [change]}, finished=False)
+    write_run(tmp_path / "c", history={"id": "x"}, losses=(1, 1), finished=False)
     os.symlink(tmp_path, tmp_path / "loop")
     found = find([tmp_path, tmp_path / "a"])
-    assert [run.folder.name for run in found.runs] == ["b", "c"]
-    assert [(copy.name, reason) for copy, reason in found.left_out] == [("a", f"the same run as {tmp_path / 'b'}")]
+    assert [run.folder.name for run in found.runs] == ["b"]
+    assert [(copy.name, reason) for copy, reason in found.left_out] == [(name, f"the same run as {tmp_path / 'b'}") for name in "ac"]
+
+
+def test_a_seed_is_averaged_once(tmp_path):
+    for name, seed, accuracy in (("a", 0, 0.25), ("b", 0, 0.5), ("c", 1, 0.75)):
+        write_run(tmp_path / name, history={}, seed=seed, accuracy=accuracy)
+    (group,) = groups_of(tmp_path)
+    assert [run.name for run in group.runs] == ["a", "c"]
+    (note,) = notes_of_groups([group])
+    assert f"{tmp_path / 'b'} is not counted" in note and f"seed of {tmp_path / 'a'}, 0" in note
+
+
+def test_an_archive_is_read_as_a_folder(tmp_path):
+    for name in "ab":
+        write_run(tmp_path / "sweep" / name)
+    (tmp_path / "sweep" / "sweep.json").write_text(json.dumps({"runs": [{"folder": "b", "label": "long"}]}))
+    (tmp_path / "sweep" / "a" / "plan.json").write_text("{}")
+    archive = Path(shutil.make_archive(tmp_path / "runs" / "s", "zip", tmp_path / "sweep"))
+    (tmp_path / "runs" / "other.zip").write_bytes(archive.read_bytes()[:100])
+    for path in (archive, tmp_path / "runs"):
+        found = find([path])
+        assert [(run.folder, run.sweep_label) for run in found.runs] == [(archive / "b", "long")]
+        assert [str(reason).partition(":")[0] for _, reason in found.left_out] == [str(archive / "a" / "plan.json")]
+
+
+def test_a_line_over_coverages_has_a_name_without_one_and_no_run_that_changed(tmp_path):
+    for name, owners in (("a", 2), ("b", 3), ("d", 4)):
+        write_run(tmp_path / name, owners=owners, optimizer={"shard": owners < 4})
+    write_run(tmp_path / "e", history={"changes": [{"step": 10, "key": "optimizer.lr", "was": "0.5", "now": "0.1"}]})
+    for labels, name in ((("N, coverage=2/4", "N, coverage=3/4"), "N"), (("half", "more"), "B-SDP"), (("", ""), "B-SDP")):
+        runs = [{"folder": folder, "label": label} for folder, label in zip("ab", labels, strict=True)]
+        (tmp_path / "sweep.json").write_text(json.dumps({"runs": runs}))
+        study = Study(groups_of(tmp_path))
+        assert {line: len(of) for line, of in lines_of_regimes(study).items()} == {name: 3, "DDP": 1, "e (changed *)": 1}
+        assert {text.get_text() for text in _coverage_figure(study).axes[0].get_legend().get_texts()} == {name, "DDP"}
 
 
 def test_bad_files_are_named_with_the_line(tmp_path):
