@@ -17,8 +17,7 @@ IMAGES = ["train.precision=fp32", "train.batch_size_per_worker=16"]
 TOKENS = ["train.precision=fp32", "train.batch_size_per_worker=1", "data.sequence_length=256", "model.vocab_size=8192"]
 # Models of full width; language models of a part of their depth.
 CASES = [
-    *(("resnet18_cifar10", regime, IMAGES) for regime in ("ddp", "bsdp", "nbsdp")),
-    *(("swin_t_cifar10", regime, IMAGES) for regime in ("nsdp", "bbsdp")),
+    ("resnet18_cifar10", "ddp", IMAGES), ("swin_t_cifar10", "bbsdp", IMAGES),
     *((f"{name}_imagenet", "nsdp", [*IMAGES, "train.batch_size_per_worker=4"])
       for name in ("resnet18", "swin_t", "vit_s_16")),
     ("resnet50_imagenet", "nbsdp", [*IMAGES, "model.image_size=64"]),

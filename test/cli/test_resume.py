@@ -49,7 +49,7 @@ KILLED = {
     "sgd": {},
     "unsharded-average-replicas-accumulated": {
         "optimizer": {"shard": False, "ema_decay": 0.9, "groups": [{"match": "*bias", "lr_factor": 0.5}]},
-        "subnetwork": {"replicas": 2}, "train": {"precision": "bf16", "accumulate_steps": 2, "max_steps": 30},
+        "subnetwork": {"replicas": 2}, "train": {"precision": "bf16", "accumulate_steps": 2, "max_steps": 20},
     },
 }
 
