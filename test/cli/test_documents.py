@@ -97,7 +97,9 @@ case $1 in
     [[ " $* " == *" --nproc "* ]] || arguments+=(--nproc 1)
     arguments+=(--set train.max_steps=2 --set train.batch_size_per_worker=1 --set train.precision=fp32
                 --set eval.max_samples=4 --set eval.recalibrate_batches=1 --set eval.branch_scale=none) ;;
-  sweep) arguments+=(--dry-run) ;;
+  sweep) [[ $3 != configs/paper/* ]] || exec test -f "$3"  # test_configs.py plans these
+         arguments+=(--dry-run) ;;
+  analyze) arguments+=(--set train.batch_size_per_worker=1) ;;
 esac
 exec PROGRAM "${arguments[@]}"
 """
