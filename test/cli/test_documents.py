@@ -66,7 +66,7 @@ def test_named_files_exist():
 
 
 def test_readme_is_three_screens():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
 def test_every_page_of_docs_is_linked():
@@ -156,7 +156,7 @@ def checkout(tmp_path_factory):
     return folder
 
 
-ELSEWHERE = {"results", "paper", "exported_models.md"}  # the last: test_export.py
+ELSEWHERE = {"results", "paper"}
 RUN = [page for page in PAGES if blocks(page, "sh", "python") and not ELSEWHERE & set(page.relative_to(ROOT).parts)]
 
 
@@ -166,7 +166,7 @@ def test_code_blocks(page, checkout, tmp_path):
     for language, text in blocks(page, "sh", "python", "yaml"):
         if language == "sh":
             shell(tmp_path, runnable(text))
-        elif language == "python":
+        elif language == "python" and not NEEDS.search(text):  # test_export.py runs the others
             libraries = ("json", "safetensors.torch", "torch", "torchvision", "transformers")
             program = "".join(f"import {name}\n" for name in libraries if f"{name}." in text) + text
             shell(tmp_path, f"PYTHONPATH=python {sys.executable} -c {shlex.quote(program)}")
@@ -190,3 +190,63 @@ def test_quoted_plans():
         command, output = text.split("\n", 1)
         arguments = [str(ROOT / word) if word.startswith("configs/") else word for word in command.split()[2:]]
         assert harness.run(*arguments).stdout == output
+
+
+STATEMENTS = [page for page in PAGES if page.stem != "CHANGELOG" and "results" not in page.parts]  # the others are records
+
+
+def test_options_page_is_made_from_the_schema():
+    made = subprocess.check_output([sys.executable, ROOT / "scripts/option_table"], text=True)  # of SDP_TRAIN
+    assert (ROOT / "docs/options.md").read_text() == made, "run scripts/option_table > docs/options.md"
+
+
+def test_defaults():
+    """`key: value`, the default, and `key` (number), as in docs/options.md."""
+    defaults = dict(re.findall(r"^\| `(\S+)` \| (.+?) \|", (ROOT / "docs/options.md").read_text(), re.MULTILINE))
+    for page in STATEMENTS:
+        text = " ".join(page.read_text().split())
+        quoted = re.findall(r"`([\w.]+): ([^`]+)`,? \(?the default\b", text) + re.findall(r"`(\w+\.\w+)` \((\d+)[;)]", text)
+        for key, value in quoted:
+            assert f"`{value}`" in defaults.get(key, ""), f"{page}: {key}: {value}, found {defaults.get(key)}"
+
+
+def test_exit_codes():
+    """The table has the codes of ExitCode and the words of --help; other pages name no other codes."""
+    table = dict(re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "docs/commands.md").read_text(), re.MULTILINE))
+    told = dict(re.findall(r"(\d+) ([^\d]+?)(?=,\s+\d|\.$)", harness.run("--help").stdout.partition("Exit codes: ")[2]))
+    assert table.keys() == told.keys() == set(re.findall(r"^  k\w+ = (\d+)", (ROOT / "lib/spec/error.h").read_text(), re.MULTILINE))
+    assert all(set(re.findall(r"\w+", words)) <= set(re.findall(r"\w+", table[code])) for code, words in told.items())
+    for page in STATEMENTS:
+        codes = re.findall(r"\b(?:exit code|exits with|ends? with)(?: exit code)?\s(\d+)\b", page.read_text())
+        assert set(codes) <= {*table, "127"}, page  # 127: the loader's
+
+
+OPTION = r"(?<![\w-])--[a-z][a-z0-9-]+"
+FOREIGN = set("""--help --version --account --array --build --chdir --gpus-per-node --logdir --no-python --nodes --nproc-per-node
+                 --ntasks-per-node --partition --rdzv-endpoint --signal --target""".split())
+
+
+def test_options_of_commands():
+    """The table of commands has all options of each command; other pages name only options that exist."""
+    table = {}
+    for use in re.findall(r"^\| `sdp-train (.+?)` \|", (ROOT / "docs/commands.md").read_text(), re.MULTILINE):
+        table.setdefault(re.match(r"(?:[a-z]+ ?)*", use)[0].strip(), set()).update(re.findall(OPTION, use))
+    for command, named in table.items():
+        options = re.findall(rf"^ +(?:-\w, ?)?({OPTION})", harness.run(*command.split(), "--help").stdout, re.MULTILINE)
+        assert named == set(options) - {"--help", "--version"}, command
+    scripts = [path.read_text() for pattern in ("scripts/**/*", "bench/*.py", "python/**/*.py") for path in ROOT.glob(pattern)
+               if path.is_file() and path.suffix in ("", ".py") and path.stem != "option_table"]
+    known = FOREIGN.union(*table.values(), *(re.findall(OPTION, text) for text in scripts))
+    for page in STATEMENTS:
+        assert page.stem == "options" or set(re.findall(OPTION, page.read_text())) <= known, page
+
+
+def test_versions():
+    for pattern, file, defined in ((r"sdp-train[- ](\d[\d.]*\d)|^version: (\S+)", "CMakeLists.txt", r"project\(sdp-train VERSION (\S+)"),
+                                   (r"(?:LibTorch|PyTorch) (\d[\d.]*\d)", "scripts/requirements.txt", r"torch==(\S+)"),
+                                   (r"CUDA (\d[\d.]*\d)", "scripts/requirements.txt", r"cuda-toolkit\S*==(\S+)"),
+                                   (r"Python (3\.\d+ to 3\.\d+)", "scripts/lib.sh", r"no Python (3\.\d+ to 3\.\d+)")):
+        expected = re.search(defined, (ROOT / file).read_text())[1]
+        for page in [*STATEMENTS, ROOT / "CITATION.cff"]:
+            for found in re.finditer(pattern, page.read_text(), re.MULTILINE):
+                assert f"{expected}.".startswith(f"{found[found.lastindex]}."), f"{page}: {found[0]}, expected {expected}"

@@ -24,7 +24,7 @@ def export(run_dir, out):
 
 
 def test_the_page_loads_a_narrow_model(tmp_path, data):
-    """The code of docs/exported_models.md, on a ResNet of another width with the stem for small images. Without
+    """The code of docs/import_export.md, on a ResNet of another width with the stem for small images. Without
     corrections the exported model is the evaluated one; its logits are those of some of the samples."""
     run_dir = harness.train(
         tmp_path, "run", data, 1,
@@ -36,8 +36,8 @@ def test_the_page_loads_a_narrow_model(tmp_path, data):
     record = harness.run_json("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors", *some)
     written = load_file(tmp_path / "logits.safetensors")
     ours, samples, labels = written["logits"], written["samples"], written["labels"]
-    page = (Path(__file__).parents[2] / "docs" / "exported_models.md").read_text()
-    _, narrow, _, transform = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    page = (Path(__file__).parents[2] / "docs" / "import_export.md").read_text()
+    *_, narrow, _, transform = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names = {"folder": folder, "json": json, "math": math, "torch": torch, "torchvision": torchvision, "safetensors": safetensors}
     exec(narrow + transform, names)
     assert "architecture" not in names["config"] and names["config"]["label_names"][3] == "cat"
