@@ -152,8 +152,7 @@ def test_the_lab_does_the_same_wherever_it_is_started(runs, tmp_path, data):
             return subprocess.check_output(command, cwd=place, env=harness.environment(env), timeout=300).decode()
 
         found[place] = [
-            lab("report", runs, "--baseline", "coverage=1"),
-            lab("report", runs, "--out", "out", "--baseline", "coverage=1"),
+            lab("report", runs, "--out", "out", "--baseline", "coverage=1", "--format", "text"),
             lab("plan", "--config", config, "--out", "plan"),
             lab("draw", "plan"),
             lab("sweep", "--config", sweep, "--dry-run"),

@@ -10,7 +10,7 @@ import pytest
 
 import harness
 
-STEPS = 100
+STEPS = 60
 SMALL = {
     "train": {"max_steps": STEPS, "precision": "fp32", "log_every_steps": 5},
     "checkpoint": {"at_start": False, "every_steps": 10},
