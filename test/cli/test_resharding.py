@@ -160,8 +160,9 @@ def test_the_same_global_batch_reads_the_same_samples(tmp_path, data):
     table = harness.run("report", run_dir, "--format", "csv").stdout.splitlines()
     expected = sum(count * sum(worker["flops_per_sample"] for worker in of_part) for count, of_part in zip(samples, flops))
     assert float(next(csv.DictReader(table))["training_flops"]) == pytest.approx(expected, rel=1e-6)
-    rows = [line for line in harness.run("report", run_dir).stdout.splitlines() if "*" in line]
-    assert "workers 4, 2 from step 10" in rows[0] and "coverage 2/4, 1 from step 10" in rows[0]
+    report = harness.run("report", run_dir).stdout
+    assert "changed *" in report
+    assert "workers 4, 2 from step 10" in report and "coverage 2/4, 1 from step 10" in report
 
 
 def test_plan_of_a_run_that_goes_on(tmp_path, data):

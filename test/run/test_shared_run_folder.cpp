@@ -17,12 +17,12 @@ constexpr int kWorld = 3;
 
 /// Every rank shares folders[rank]; rank r > 0 is on host "host r". Returns the error of each rank.
 std::vector<std::string> share(const std::vector<fs::path>& folders, milliseconds visible_after,
-                               std::vector<SharedRunFolder>* results = nullptr) {
+                               std::vector<SharedRunFolder>* results = nullptr, bool refused = false) {
   std::vector<std::string> messages(kWorld);
   run_thread_ranks(kWorld, [&](Communicator& comm) {
     const auto rank = static_cast<size_t>(comm.rank());
     const auto lock = [&]() -> std::unique_ptr<RunLock> {
-      if (folders[0].empty()) throw DataError("the disk is full");
+      if (refused) throw DataError("the disk is full");
       return RunLock::acquire(folders[0], [](const std::string&) {});
     };
     const ProcessPlace mine = {.host = rank == 0 ? host_name() : "host " + std::to_string(rank),
@@ -100,6 +100,8 @@ TEST_CASE("rank 0 may wait for the lock longer than a collective may take", "[sh
 }
 
 TEST_CASE("a refusal of rank 0 ends all processes with its exit code", "[shared_run_folder]") {
-  for (const std::string& message : share({"", "", ""}, milliseconds(0)))
+  const TempFolder folder;
+  for (const std::string& message :
+       share({folder.path(), folder.path(), folder.path()}, milliseconds(0), nullptr, true))
     CHECK(message == "3: the disk is full");
 }
