@@ -69,7 +69,7 @@ def main():
             row += [f"{sum(dense + sdp):.4g}", "", ""]
             planned = measured_hours = sum(dense + sdp)
             for pattern, (config, settings, gpus, *measured) in MEASURED.items():
-                if re.match(pattern, experiment) and sweep != "imagenet":
+                if re.match(pattern, experiment):
                     ratios = [ms / planned_ms(config, regime, settings, gpus) for ms, regime in zip(measured, ("ddp", "bsdp"))]
                     measured_hours = ratios[0] * sum(dense) + ratios[1] * sum(sdp)
                     row[-2:] = [f"{ratios[0]:.2f}, {ratios[1]:.2f}", f"{measured_hours:.4g}"]

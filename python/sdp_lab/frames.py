@@ -18,7 +18,7 @@ Paths = str | os.PathLike | Iterable[str | os.PathLike]
 def _runs(paths: Paths) -> Iterator[tuple[Run, dict]]:
     """With what tells a run apart, first in every row. `share` is the coverage as a number."""
     for group in group_runs(find([paths] if isinstance(paths, str | os.PathLike) else paths).runs):
-        for run in [*group.runs, *group.repeats]:
+        for run in group.all_runs:
             names = {"run": run.name, "label": group.label, "method": run.method, "coverage": run.coverage}
             yield run, names | {"share": group.share, "seed": run.value("seed"), "data_set": group.data_set}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from sdp_lab.runs import Run, most_progress
+from sdp_lab.runs import Run, count_once
 
 BUDGET = ("train.epochs", "train.max_steps")
 
@@ -26,7 +26,7 @@ class Group:
     runs: list[Run]
     head: str = ""  # of the label: method and coverage, or the label that a sweep gives
     told: dict[str, str] = field(default_factory=dict)  # the settings in which groups differ, and their texts in labels
-    repeats: list[Run] = field(default_factory=list)  # with a seed that one of the runs has, and so not counted
+    repeats: list[tuple[Run, Run]] = field(default_factory=list)  # not counted, each with the run that has its seed
 
     def __post_init__(self) -> None:
         self.first = self.runs[0]
@@ -48,6 +48,11 @@ class Group:
     @property
     def changes(self) -> list[str]:
         return [f"{key} {setting.value}" for key, setting in self.settings.items() if setting.is_changed]
+
+    @property
+    def all_runs(self) -> list[Run]:
+        """Also those that are not counted."""
+        return [*self.runs, *(run for run, _ in self.repeats)]
 
     @property
     def unfinished(self) -> int:
@@ -105,9 +110,10 @@ def settings_of(run: Run) -> dict[str, Setting]:
 
 
 def _told(groups: list[Group]) -> list[str]:
-    """The settings that labels must include: those in which any two groups differ (those that follow from the regime: two of the same regime and coverage). Settings that a run lacks are ignored: they
-    follow from the name of its model, data set or optimizer, which differs then. A setting that says no more than those
-    before it is left out, unless it is the source of the weights."""
+    """The settings that labels must include: those in which any two groups differ (those that follow from the regime: two of
+    the same regime and coverage). Settings that a run lacks are ignored: they follow from the name of its model, data set or
+    optimizer, which differs then. A setting that says no more than those before it is left out, unless it is the source of
+    the weights."""
     told: list[str] = []
     parts = len({group.base for group in groups})
     for key, setting in groups[0].settings.items() if groups else ():
@@ -144,10 +150,8 @@ def name_groups(groups: list[Group]) -> None:
         sweep = {run.sweep_label for run in group.runs}
         label = sweep.pop() if len(sweep) == 1 else ""
         group.head = label or (group.first.name if group.changes else group.base)
-        hidden = group.changes or label
-        group.told = {
-            key: _text(group, key, told) if not hidden or (key == "imported" and not group.changes) else "" for key in told
-        }
+        shown = [] if group.changes else ["imported"] if label else told
+        group.told = {key: _text(group, key, told) if key in shown else "" for key in told}
         same.setdefault(group.label, []).append(group)
     for twins in same.values():
         apart = _told(twins) if len(twins) > 1 and not twins[0].changes else []
@@ -201,11 +205,7 @@ def group_runs(runs: list[Run]) -> list[Group]:
     for data_set, of_data_set in parts.items():
         groups = []
         for same in of_data_set.values():
-            seeds: dict[int, list[Run]] = {}
-            for run in same:
-                seeds.setdefault(run.value("seed"), []).append(run)
-            counted = [most_progress(equal) for equal in seeds.values()]
-            repeats = [run for run in same if all(run is not one for one in counted)]
+            counted, repeats = count_once(same, lambda run: run.value("seed"))
             groups.append(Group(data_set, settings_of(counted[0]), counted, repeats=repeats))
         # Other kinds of models have other settings.
         kinds = {key: setting.in_report for group in groups for key, setting in group.settings.items()}

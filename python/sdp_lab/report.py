@@ -51,7 +51,7 @@ def write_report(groups: list[Group], table: Table, found: Found, arguments: arg
     pictures = write_figures(groups, folder)
     notes = notes_of(groups, table, found)
     shown = "\n".join(f"![{caption}]({name}.svg)\n" for name, caption in pictures.items())
-    runs = "\n".join(line_of(group, run) for group in groups for run in [*group.runs, *group.repeats])
+    runs = "\n".join(line_of(group, run) for group in groups for run in group.all_runs)
     text = [f"# Report\n\n{markdown}", *notes, "## Runs", runs, "## Figures", shown]
     (folder / "report.md").write_text("\n\n".join(text))
     (folder / "report.html").write_text(page(groups, table, notes))

@@ -7,7 +7,7 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -224,19 +224,15 @@ def _run_folders(folder: Path, name: Path, above: frozenset[Path] = frozenset())
                 yield from _run_folders(folder / entry.name, name / entry.name, above | {real})
 
 
-def most_progress(runs: list[Run]) -> Run:
-    return max(runs, key=lambda run: (run.step, run.is_finished))
-
-
-def _set_copies_apart(runs: list[Run]) -> tuple[list[Run], list[tuple[Path, str]]]:
-    """Of several folders with the same run (equal id), of which some may have been continued, the first of those with
-    the most steps is counted."""
-    same: dict[str, list[Run]] = {}
+def count_once(runs: list[Run], key: Callable[[Run], Any]) -> tuple[list[Run], list[tuple[Run, Run]]]:
+    """The runs that count, of those with equal keys the first with the most steps; and each other run with that which counts
+    in its place."""
+    same: dict[Any, list[Run]] = {}
     for run in runs:
-        same.setdefault(run.history.get("id") or str(run.folder), []).append(run)
-    counted = [most_progress(copies) for copies in same.values()]
+        same.setdefault(key(run), []).append(run)
+    counted = [max(equal, key=lambda run: (run.step, run.is_finished)) for equal in same.values()]
     pairs = zip(counted, same.values(), strict=True)
-    return counted, [(run.folder, f"the same run as {one.folder}") for one, runs in pairs for run in runs if run is not one]
+    return counted, [(run, one) for one, equal in pairs for run in equal if run is not one]
 
 
 def find(paths: Iterable[str | Path]) -> Found:
@@ -262,5 +258,6 @@ def find(paths: Iterable[str | Path]) -> Found:
             runs[-1].folder = name
         except LabError as error:
             unreadable.append((name, str(error).replace(str(folder), str(name))))
-    runs, copies = _set_copies_apart(runs)
-    return Found(runs, unreadable + copies)
+    # Of several folders with the same run, some may have been continued.
+    runs, copies = count_once(runs, lambda run: run.history.get("id") or str(run.folder))
+    return Found(runs, unreadable + [(run.folder, f"the same run as {one.folder}") for run, one in copies])

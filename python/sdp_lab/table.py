@@ -288,7 +288,6 @@ def notes_of_groups(groups: Iterable[Group]) -> list[str]:
     for group in groups:
         if group.changes:
             notes.append(f"* {group.label}: {group.base}; changed during training: {'; '.join(group.changes)}")
-        for run in group.repeats:
-            one = next(one for one in group.runs if one.value("seed") == run.value("seed"))
+        for run, one in group.repeats:
             notes.append(f"{group.label}: {run.folder} is not counted: it has the seed of {one.folder}, {run.value('seed')}")
     return notes
