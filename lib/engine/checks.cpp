@@ -10,6 +10,8 @@
 #include <map>
 #include <utility>
 
+#include "engine/engines.h"
+
 namespace sdp {
 namespace {
 
@@ -37,14 +39,15 @@ struct Entry {
   int64_t hash;
 };
 
-std::string own_entries(const ParameterStore& store) {
+std::string own_entries(const Engines& engines) {
   std::vector<Entry> entries;
   std::vector<at::Tensor> hashes;
-  for (const auto& [place, copies] : store.slices())
-    for (const at::Tensor& copy : copies) {
-      entries.push_back({.parameter = place.first, .unit = place.second, .hash = 0});
-      hashes.push_back(hash_of(copy));
-    }
+  for (const Engine* engine : engines.all())
+    for (const auto& [place, copies] : engine->store().slices())
+      for (const at::Tensor& copy : copies) {
+        entries.push_back({.parameter = place.first, .unit = place.second, .hash = 0});
+        hashes.push_back(hash_of(copy));
+      }
   if (!entries.empty()) {
     const at::Tensor on_host = at::stack(hashes).cpu();
     for (size_t i = 0; i < entries.size(); ++i)
@@ -78,11 +81,11 @@ std::optional<size_t> first_not_finite(const std::vector<at::Tensor>& tensors) {
   return std::nullopt;
 }
 
-std::vector<DifferentCopies> find_different_copies(const ParameterStore& store, Communicator& comm) {
+std::vector<DifferentCopies> find_different_copies(const Engines& engines, Communicator& comm) {
   const at::NoGradGuard no_grad;
   std::map<std::pair<int, int>, std::map<int64_t, std::vector<int>>> ranks_of;  // by slice and hash
   int rank = 0;
-  for (const std::string& text : comm.all_gather_strings(own_entries(store))) {
+  for (const std::string& text : comm.all_gather_strings(own_entries(engines))) {
     for (size_t at = 0; at < text.size(); at += sizeof(Entry)) {
       Entry entry{};
       std::memcpy(&entry, text.data() + at, sizeof entry);

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "engine/parameter_store.h"
+#include "subnet/plan.h"
 
 namespace sdp {
+
+class Engines;
 
 /// By tensor, whether all of its elements are finite: [tensors.size()] of bool on their device. There must be
 /// a tensor; the tensors may have any shapes and floating-point types.
@@ -39,8 +41,9 @@ struct DifferentCopies {
 };
 
 /// Finds different copies by 64-bit hashes of their bits, which a single flipped bit always changes.
-/// Collective; the host waits for the device. All values must have been awaited.
-std::vector<DifferentCopies> find_different_copies(const ParameterStore& store, Communicator& comm);
+/// Collective; the host waits for the device. All values must have been awaited; with local steps, call it
+/// between rounds only.
+std::vector<DifferentCopies> find_different_copies(const Engines& engines, Communicator& comm);
 
 /// The first of them in words, with its parameter, unit and ranks, and how many there are.
 std::string describe(const std::vector<DifferentCopies>& found, const SubnetPlan& plan);

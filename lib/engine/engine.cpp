@@ -217,6 +217,12 @@ std::vector<StateRange> Engine::owned_state() {
   return ranges;
 }
 
+at::Tensor Engine::find_state(const std::string& kind, int parameter, int unit) const {
+  for (int b : index_.buckets_of[parameter])
+    if (at::Tensor state = buckets_[b].find_state(kind, parameter, unit); state.defined()) return state;
+  return {};
+}
+
 void Engine::load_state(const std::function<void(const StateRange& range)>& read) {
   const at::NoGradGuard no_grad;
   for (LocalBucket& bucket : buckets_)

@@ -98,6 +98,9 @@ class Engine {
 
   /// The state that this process saves. Over all processes, every element of every parameter occurs once.
   std::vector<StateRange> owned_state();
+  /// LocalBucket::find_state. The engine of a single process has every slice whole.
+  at::Tensor find_state(const std::string& kind, int parameter, int unit) const;
+  std::vector<std::string> state_names() const { return optimizer_.state_names(); }
   /// Loads everything this process needs to continue from a checkpoint. `read` must fill the `values` of each
   /// range it is called with; a "value" is a saved master value, rounded if the type of `values` is narrower.
   void load_state(const std::function<void(const StateRange& range)>& read);

@@ -44,9 +44,9 @@ at::Tensor FullModel::find_parameter(const std::string& name, int) const {
   return found->second;
 }
 
-LiveFullModel::LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engine& engine,
+LiveFullModel::LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engines& engines,
                              Communicator& comm, ModelValues values)
-    : FullModel(plan, values), exchanges_(exchanges), engine_(engine), store_(engine.store()), comm_(comm) {
+    : FullModel(plan, values), exchanges_(exchanges), engines_(engines), comm_(comm) {
   average_buffers();
 }
 
@@ -74,7 +74,7 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
       const bool is_everywhere =
           plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
       if (is_everywhere && !is_average) {
-        slices[i].copy_(store_.slice(index, units[i]));
+        slices[i].copy_(engines_.find_slice(index, units[i]));
         continue;
       }
       const int64_t of_slice = slices[i].numel() * static_cast<int64_t>(elementSize(sent));
@@ -89,9 +89,9 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
   };
   for (const Received& one : received)
     if (is_average)  // each process the elements whose state it has
-      engine_.read_average(one.parameter, one.unit, place_of(one));
+      engines_.read_average(one.parameter, one.unit, place_of(one));
     else if (one.sender == comm_.rank())
-      place_of(one).view(one.slice.sizes()).copy_(store_.slice(one.parameter, one.unit));
+      place_of(one).view(one.slice.sizes()).copy_(engines_.find_slice(one.parameter, one.unit));
   comm_.all_reduce_sum(words);  // a copy: every byte is 0 on all processes but one
   for (const Received& one : received)
     one.slice.copy_(place_of(one).view(one.slice.sizes()));
@@ -107,8 +107,8 @@ void LiveFullModel::average_buffers() {
   for (const BufferLayout& buffer : plan_.layout.buffers)
     sums.push_back(at::zeros(buffer.shape, options));
   if (sums.empty()) return;
-  for (size_t s = 0; s < store_.slots().size(); ++s) {
-    for (const BufferSlice& slice : store_.buffer_slices(static_cast<int>(s))) {
+  for (const Engines::Place& place : engines_.slots()) {
+    for (const BufferSlice& slice : place.buffers()) {
       if (slice.frozen) continue;
       const BufferLayout& buffer = plan_.layout.buffers[slice.buffer];
       const auto owners = static_cast<double>(plan_.owners(slice.unit).size());

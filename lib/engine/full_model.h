@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "layers/model.h"
 
 namespace sdp {
@@ -61,11 +61,11 @@ class FullModel : public TensorSource {
   std::map<std::string, at::Tensor> parameters_;
 };
 
-/// Assembled from the processes of a running engine. All functions are collective, including the constructor;
+/// Assembled from the processes of running engines, with local steps between rounds. All functions are collective, including the constructor;
 /// the values of a branch that not all processes have are exchanged in one collective.
 class LiveFullModel : public FullModel {
  public:
-  LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engine& engine,
+  LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engines& engines,
                 Communicator& comm, ModelValues values = ModelValues::kCurrent);
 
  private:
@@ -73,8 +73,7 @@ class LiveFullModel : public FullModel {
   void average_buffers();
 
   const ExchangePlan& exchanges_;
-  const Engine& engine_;
-  const ParameterStore& store_;
+  const Engines engines_;
   Communicator& comm_;
 };
 

@@ -362,6 +362,14 @@ std::vector<StateRange> LocalBucket::state_of(const std::vector<SliceRange>& sli
   return ranges;
 }
 
+at::Tensor LocalBucket::find_state(const std::string& kind, int parameter, int unit) const {
+  for (const SliceRange& slice : updated_slices_)
+    if (slice.parameter == parameter && slice.unit == unit)
+      for (const StateRange& range : state_of({slice}, master_))
+        if (range.kind == kind) return range.values;
+  return {};
+}
+
 void LocalBucket::load(const std::function<void(const StateRange& range)>& read) {
   for (const StateRange& range : state_of(updated_slices_, master_))
     read(range);

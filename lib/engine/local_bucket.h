@@ -19,6 +19,9 @@
 
 namespace sdp {
 
+/// Stands for no single worker.
+inline constexpr int kAllWorkers = -1;
+
 /// A range of a parameter's state, for checkpoints: elements [begin, end) of a unit's slice of the
 /// parameter.
 struct StateRange {
@@ -28,6 +31,8 @@ struct StateRange {
   int64_t begin = 0;
   int64_t end = 0;
   at::Tensor values;  ///< flat
+  /// Whose own state it is, with local steps; kAllWorkers: that of the model.
+  int worker = kAllWorkers;
 };
 
 /// What all buckets of an engine use. All of it must outlive them.
@@ -72,6 +77,9 @@ class LocalBucket {
   void set_master(int parameter, const at::Tensor& full);
   /// The state that this process saves: that of its shard.
   std::vector<StateRange> saved_state() const { return state_of(saved_slices(), updated_values()); }
+  /// This kind of state of a slice of which this process updates every element, as a flat view; undefined for
+  /// values without master values and for slices of other buckets.
+  at::Tensor find_state(const std::string& kind, int parameter, int unit) const;
   /// Loads the state of everything that this process updates, and the values of everything that it reads.
   void load(const std::function<void(const StateRange& range)>& read);
   /// Writes the part of a slice's moving average that this process saves into `flat`, as large as the slice.

@@ -46,28 +46,30 @@ BatchGeometry batch_geometry(const ExperimentSpec& spec, const StepOrigin& origi
           .first_position = origin.samples_after(0, samples_per_step(spec))};
 }
 
-TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm,
+TrainStep::TrainStep(const Experiment& experiment, const Engines& engines, Communicator& comm,
                      const StepOrigin& origin)
     : experiment_(experiment),
       geometry_(batch_geometry(experiment.spec, origin)),
-      engine_(engine),
+      engines_(engines),
+      slots_(engines.slots()),
       comm_(comm),
       device_(comm.device()),
       skips_nonfinite_(experiment.spec.train.on_nonfinite == OnNonfinite::kSkip),
       generator_(make_generator(device_)),
       clock_(device_) {
-  const ParameterStore& store = engine.store();
-  for (int s = 0; s < static_cast<int>(store.slots().size()); ++s) {
-    models_.push_back(make_subnetwork(experiment.spec.model, experiment.plan,
-                                      store.slots()[static_cast<size_t>(s)].worker, store.slot(s)));
+  for (const Engines::Place& place : slots_) {
+    models_.push_back(
+        make_subnetwork(experiment.spec.model, experiment.plan, place.slot.worker, place.tensors()));
+    std::vector<at::Tensor>& now = statistics_.emplace_back();
+    std::vector<at::Tensor>& before = statistics_before_.emplace_back();
     if (!skips_nonfinite_) continue;
-    for (const BufferSlice& slice : store.buffer_slices(s)) {
-      statistics_.push_back(slice.values);
-      statistics_before_.push_back(at::empty_like(slice.values));
+    for (const BufferSlice& slice : place.buffers()) {
+      now.push_back(slice.values);
+      before.push_back(at::empty_like(slice.values));
     }
   }
   if (experiment.spec.train.cuda_graph && comm.size() == 1)  // not in a measurement of one of many
-    graph_.emplace(engine, [this](const std::vector<TensorBatch>& batches) {
+    graph_.emplace(*engines.all().front(), [this](const std::vector<TensorBatch>& batches) {
       size_t next = 0;
       return passes(/*step=*/0, [&] { return batches[next++]; }, /*marks=*/false);
     });
@@ -75,10 +77,9 @@ TrainStep::TrainStep(const Experiment& experiment, Engine& engine, Communicator&
 
 /// Generator for a pass's dropout, seeded by the pass and not by the process that runs it. std::nullopt if
 /// nothing is dropped.
-std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch, size_t local_slot) {
+std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch, const Slot& slot) {
   const ModelSpec& model = experiment_.spec.model;
   if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
-  const Slot slot = engine_.store().slots()[local_slot];
   const int64_t pass = geometry_.position(step, slot.worker, slot.replica, micro_batch, 0);
   CounterRandom seeds(static_cast<uint64_t>(experiment_.spec.seed), RandomPurpose::kDropout,
                       static_cast<uint64_t>(pass));
@@ -94,19 +95,21 @@ void TrainStep::pass(int64_t step, int64_t micro_batch, size_t slot, const Tenso
   const auto mark = [&](std::optional<StepPart> part) {
     if (marks) clock_.enter(part);
   };
+  const Engines::Place& place = slots_[slot];
+  Engine& engine = *place.engine;
   mark(StepPart::kForward);
-  engine_.await_values(-1);
+  engine.await_values(-1);
   const at::Tensor features =
       models_[slot]->features(batch.input, {.training = true,
-                                            .generator = noise(step, micro_batch, slot),
+                                            .generator = noise(step, micro_batch, place.slot),
                                             .checkpoint_branches = train.checkpoint_activations,
-                                            .before_branch = [&](int b) { engine_.await_values(b); }});
+                                            .before_branch = [&](int b) { engine.await_values(b); }});
   const auto [loss, correct] =
       training_loss(features, models_[slot]->head(), batch.targets(), train.label_smoothing);
   mark(StepPart::kBackward);
-  engine_.begin_backward(static_cast<int>(slot), /*last=*/is_reduced && slot + 1 == models_.size());
+  engine.begin_backward(place.local_slot, /*last=*/is_reduced && place.is_last_of_engine());
   loss.backward();
-  engine_.end_backward();
+  engine.end_backward();
   result.losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(train.accumulate_steps);
   if (correct.defined()) {
     result.correct += correct;
@@ -115,13 +118,17 @@ void TrainStep::pass(int64_t step, int64_t micro_batch, size_t slot, const Tenso
   mark(std::nullopt);
 }
 
-PassResult TrainStep::passes(int64_t step, const std::function<TensorBatch()>& next_batch, bool marks) {
+PassResult TrainStep::passes(int64_t step, const std::function<TensorBatch()>& next_batch, bool marks,
+                             const AfterLastPass& after) {
   PassResult result{.losses = at::zeros({static_cast<int64_t>(models_.size())},
                                         at::TensorOptions(at::kDouble).device(device_)),
                     .correct = at::zeros({}, at::TensorOptions(at::kLong).device(device_))};
-  for (int64_t micro_batch = 0; micro_batch < experiment_.spec.train.accumulate_steps; ++micro_batch)
-    for (size_t slot = 0; slot < models_.size(); ++slot)
+  const int64_t micro_batches = experiment_.spec.train.accumulate_steps;
+  for (int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch)
+    for (size_t slot = 0; slot < models_.size(); ++slot) {
       pass(step, micro_batch, slot, next_batch(), marks, result);
+      if (after && micro_batch + 1 == micro_batches) after(slot, result);
+    }
   return result;
 }
 
@@ -131,43 +138,86 @@ PassResult TrainStep::graphed_passes(const std::function<TensorBatch()>& next_ba
   while (batches.size() < passes_of_step)
     batches.push_back(next_batch());
   clock_.enter(StepPart::kForward);
-  engine_.await_all_values();
+  engines_.await_all_values();
   PassResult result = graph_->run(batches);
   clock_.enter(std::nullopt);
   return result;
 }
 
+void TrainStep::restore_statistics(size_t slot) {
+  copy_all(statistics_[slot], statistics_before_[slot]);
+}
+
+void TrainStep::update(Engine& engine, double lr) {
+  clock_.enter(StepPart::kOptimizer);
+  engine.step(lr);
+  clock_.enter(std::nullopt);
+  engine.gather_values();
+}
+
+void TrainStep::update_worker(size_t last_slot, double lr, const at::Tensor& losses, StepResult& result) {
+  Engine& engine = *slots_[last_slot].engine;
+  const size_t slots = engine.store().slots().size();
+  const size_t first_slot = last_slot + 1 - slots;
+  engine.reduce(/*measures_norm=*/result.gradient_norm.defined());
+  if (skips_nonfinite_) {
+    const at::Tensor of_worker =
+        losses.narrow(0, static_cast<int64_t>(first_slot), static_cast<int64_t>(slots));
+    if (!at::isfinite(of_worker).all().logical_and_(engine.gradients_are_finite()).item<bool>()) {
+      engine.discard_gradients();
+      engine.set_step_count(engine.step_count() + 1);  // as that of other workers
+      for (size_t slot = first_slot; slot <= last_slot; ++slot)
+        restore_statistics(slot);
+      result.skipped_workers.push_back(slots_[last_slot].slot.worker);
+      return;
+    }
+  }
+  if (result.gradient_norm.defined())
+    result.gradient_norm += engine.gradient_norm() / static_cast<double>(engines_.all().size());
+  update(engine, lr);
+}
+
 StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,
                           bool measures_gradient_norm) {
-  copy_all(statistics_before_, statistics_);
+  for (size_t slot = 0; slot < slots_.size(); ++slot)
+    copy_all(statistics_before_[slot], statistics_[slot]);
+  measures_gradient_norm |= experiment_.spec.optimizer.clip_norm > 0;
+  StepResult result;
+  if (OuterExchange* const outer = engines_.outer()) {
+    // Each worker trains alone.
+    outer->begin_round();
+    if (measures_gradient_norm)
+      result.gradient_norm = at::zeros({1}, at::TensorOptions(at::kDouble).device(device_));
+    const PassResult of_passes =
+        passes(step, next_batch, /*marks=*/true, [&](size_t slot, const PassResult& so_far) {
+          if (slots_[slot].is_last_of_engine()) update_worker(slot, lr, so_far.losses, result);
+        });
+    static_cast<PassResult&>(result) = of_passes;
+    return result;
+  }
 
   // 1. Forward and backward of every local subnetwork, each on its own micro-batches. The all-gather of the
   // previous step's parameters overlaps the first forward pass; the reduce-scatter of gradients overlaps the
   // last backward pass.
-  StepResult result{graph_ ? graphed_passes(next_batch) : passes(step, next_batch, /*marks=*/true)};
+  static_cast<PassResult&>(result) =
+      graph_ ? graphed_passes(next_batch) : passes(step, next_batch, /*marks=*/true);
 
   // 2. Finish averaging every gradient over the workers that own it.
-  engine_.reduce(measures_gradient_norm);
-
+  Engine& engine = *engines_.all().front();
+  engine.reduce(measures_gradient_norm);
   if (skips_nonfinite_) {
-    if (const auto found = find_nonfinite(comm_, result.losses, engine_.gradients_are_finite())) {
-      engine_.discard_gradients();
-      copy_all(statistics_, statistics_before_);
+    if (const auto found = find_nonfinite(comm_, result.losses, engine.gradients_are_finite())) {
+      engine.discard_gradients();
+      for (size_t slot = 0; slot < slots_.size(); ++slot)
+        restore_statistics(slot);
       result.nonfinite = found;
       return result;
     }
   }
+  if (measures_gradient_norm) result.gradient_norm = engine.gradient_norm();
 
-  if (measures_gradient_norm || experiment_.spec.optimizer.clip_norm > 0)
-    result.gradient_norm = engine_.gradient_norm();
-
-  // 3. Update this process's shard.
-  clock_.enter(StepPart::kOptimizer);
-  engine_.step(lr);
-  clock_.enter(std::nullopt);
-
-  // 4. Begin the all-gather of the updated parameters.
-  engine_.gather_values();
+  // 3. Update this process's shard, and begin the all-gather of the updated parameters.
+  update(engine, lr);
   return result;
 }
 

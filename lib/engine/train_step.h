@@ -15,7 +15,7 @@
 #include "data/device_loader.h"
 #include "data/sampler.h"
 #include "engine/clocks.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "engine/graphed_passes.h"
 #include "engine/parameter_store.h"
 #include "experiment/experiment.h"
@@ -45,12 +45,14 @@ struct StepResult : PassResult {
   /// Set if the step was not applied (train.on_nonfinite: skip): parameters, optimizer state and BatchNorm
   /// statistics are unchanged. The same on all processes.
   std::optional<NonfiniteStep> nonfinite = {};
+  /// With local steps, which workers of this process skipped the step, each of them alone.
+  std::vector<int> skipped_workers = {};
 };
 
 class TrainStep {
  public:
-  /// Builds the models of the engine's local slots. The arguments must outlive it.
-  TrainStep(const Experiment& experiment, Engine& engine, Communicator& comm, const StepOrigin& origin = {});
+  /// Builds the models of the local slots. The arguments must outlive it.
+  TrainStep(const Experiment& experiment, const Engines& engines, Communicator& comm, const StepOrigin& origin = {});
 
   /// Calls `next_batch` once per micro-batch and slot, in that order. The gradient norm is also measured if
   /// gradients are clipped.
@@ -64,22 +66,31 @@ class TrainStep {
   const std::vector<std::unique_ptr<Model>>& models() const { return models_; }
 
  private:
-  /// All passes, each on the batch that `next_batch` returns. `marks`: their times are taken.
-  PassResult passes(int64_t step, const std::function<TensorBatch()>& next_batch, bool marks);
+  using AfterLastPass = std::function<void(size_t slot, const PassResult& result)>;
+  /// All passes, each on the batch that `next_batch` returns. `marks`: their times are taken. Calls `after`
+  /// when a slot's last pass is over.
+  PassResult passes(int64_t step, const std::function<TensorBatch()>& next_batch, bool marks,
+                    const AfterLastPass& after = {});
+  /// The step of a worker that trains alone, when its last pass is over: its gradients are freed before the next
+  /// worker's pass.
+  void update_worker(size_t last_slot, double lr, const at::Tensor& losses, StepResult& result);
+  void update(Engine& engine, double lr);
+  void restore_statistics(size_t slot);
   void pass(int64_t step, int64_t micro_batch, size_t slot, const TensorBatch& batch, bool marks,
             PassResult& result);
   PassResult graphed_passes(const std::function<TensorBatch()>& next_batch);
-  std::optional<at::Generator> noise(int64_t step, int64_t micro_batch, size_t local_slot);
+  std::optional<at::Generator> noise(int64_t step, int64_t micro_batch, const Slot& slot);
 
   const Experiment& experiment_;
   const BatchGeometry geometry_;
-  Engine& engine_;
+  const Engines engines_;
+  const std::vector<Engines::Place> slots_;
   Communicator& comm_;
   const at::Device device_;
   const bool skips_nonfinite_;  ///< train.on_nonfinite: skip
-  // Then BatchNorm statistics of the slots, now and before the step.
-  std::vector<at::Tensor> statistics_;
-  std::vector<at::Tensor> statistics_before_;
+  // Then BatchNorm statistics by slot, now and before the step.
+  std::vector<std::vector<at::Tensor>> statistics_;
+  std::vector<std::vector<at::Tensor>> statistics_before_;
   at::Generator generator_;  ///< for dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;
   StepClock clock_;

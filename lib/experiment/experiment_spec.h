@@ -14,6 +14,7 @@
 #include "data/data_spec.h"
 #include "experiment/checkpoint_spec.h"
 #include "experiment/eval_spec.h"
+#include "experiment/exchange_spec.h"
 #include "experiment/schedule_spec.h"
 #include "experiment/train_spec.h"
 #include "model/model_spec.h"
@@ -46,6 +47,7 @@ struct ExperimentSpec {
   DataSpec data;
   SubnetworkSpec subnetwork;
   OptimizerSpec optimizer;
+  ExchangeSpec exchange;
   ScheduleSpec schedule;
   TrainSpec train;
   CheckpointSpec checkpoint;
@@ -64,6 +66,7 @@ struct ExperimentSpec {
     field("data", &ExperimentSpec::data, "the data set");
     field("subnetwork", &ExperimentSpec::subnetwork, "how the network is divided among workers");
     field("optimizer", &ExperimentSpec::optimizer, "the update rule");
+    field("exchange", &ExperimentSpec::exchange, "local steps of the workers, between exchanges");
     field("schedule", &ExperimentSpec::schedule, "the learning-rate schedule");
     field("train", &ExperimentSpec::train, "the training loop");
     field("checkpoint", &ExperimentSpec::checkpoint, "when checkpoints are saved");

@@ -80,12 +80,21 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const Ste
   return steps;
 }
 
-bool is_due(const StepInterval& every, int64_t done) {
+namespace {
+
+/// Whether the steps after the first `before` of `done` have reached a multiple of the interval.
+bool is_due(const StepInterval& every, int64_t done, int64_t before) {
   if (every.steps <= 0) return false;
   const auto multiples = [&](int64_t steps) {
     return std::floor((static_cast<double>(steps) + every.shift) / every.steps);
   };
-  return multiples(done) > multiples(done - 1);
+  return multiples(done) > multiples(before);
+}
+
+}  // namespace
+
+bool is_due(const StepInterval& every, int64_t done) {
+  return is_due(every, done, done - 1);
 }
 
 bool is_due_by_time(const CheckpointSpec& spec, double seconds) {
@@ -93,13 +102,20 @@ bool is_due_by_time(const CheckpointSpec& spec, double seconds) {
 }
 
 StepDecision decide(const ExperimentSpec& spec, const RunSteps& steps, int64_t done) {
-  const auto every = [&](int64_t interval) { return is_due({.steps = static_cast<double>(interval)}, done); };
+  const auto every = [&](int64_t interval) { return StepInterval{.steps = static_cast<double>(interval)}; };
   const bool is_last = done == steps.length.total_steps;
+  const bool is_local = spec.exchange.is_local();
+  const bool exchanges = is_local && (is_last || spec.exchange.last_before(done) == done);
+  const int64_t last_exchange = is_local ? spec.exchange.last_before(done - 1) : done - 1;
+  const auto is_due_after_exchange = [&](const StepInterval& interval) {
+    return (exchanges || !is_local) && is_due(interval, done, last_exchange);
+  };
   const bool saves = is_last || is_due(steps.checkpoint_every, done);
-  return {.logs = saves || every(spec.train.log_every_steps),
+  return {.logs = saves || is_due(every(spec.train.log_every_steps), done),
           .saves = saves,
-          .audits = every(spec.train.audit_every.value_or(0)),
-          .evaluates = is_last || is_due(steps.eval_every, done)};
+          .audits = is_due_after_exchange(every(spec.train.audit_every.value_or(0))),
+          .evaluates = is_last || is_due_after_exchange(steps.eval_every),
+          .exchanges = exchanges};
 }
 
 }  // namespace sdp

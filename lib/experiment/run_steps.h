@@ -65,9 +65,11 @@ struct StepDecision {
   bool saves = false;
   bool audits = false;  ///< compares copies of values between processes
   bool evaluates = false;
+  bool exchanges = false;  ///< ends a round of local steps; precedes all others
 };
 
-/// After the last of `done` steps.
+/// After the last of `done` steps. With local steps, what needs the same values on all workers waits for the
+/// next exchange; the last step of a run is followed by one.
 StepDecision decide(const ExperimentSpec& spec, const RunSteps& steps, int64_t done);
 
 /// Factor by which train.budget scales the epochs.

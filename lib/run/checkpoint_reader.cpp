@@ -41,42 +41,75 @@ void CheckpointReader::index_file(int process) {
   }
 }
 
+namespace {
+
+at::Tensor submatrix(const at::Tensor& flat, const StateOverlap& overlap, int64_t offset, int64_t stride) {
+  return flat.as_strided({overlap.rows, overlap.columns}, {stride, 1}, flat.storage_offset() + offset);
+}
+
+}  // namespace
+
 /// Calls visit(saved range, what the range wanted has of it).
 template <class Visit>
-void CheckpointReader::for_each_overlap(const SubnetPlan& plan, const StateRange& range, Visit visit) const {
-  const ParameterLayout& parameter = plan.layout.parameters[range.parameter];
+int64_t CheckpointReader::visit_overlaps(const SubnetPlan& plan, const StateRange& range, Visit visit) const {
   const StateKey key = key_of(plan, range);
   const auto found = ranges_.find({key.kind, key.parameter});
   int64_t missing = range.end - range.begin;
-  if (found != ranges_.end()) {
-    const StateMatrix matrix = matrix_of(plan.layout, parameter);
-    const StateSpan wanted = span_of(matrix, key.hidden_begin, key.hidden_end, range.begin, range.end);
-    for (const SavedRange& saved : found->second) {
-      const StateSpan span = span_of(matrix, saved.hidden_begin, saved.hidden_end, saved.begin, saved.end);
-      for (const StateOverlap& overlap : overlaps(span, wanted)) {
-        visit(saved, overlap);
-        missing -= overlap.elements();
-      }
+  if (found == ranges_.end()) return missing;
+  const StateMatrix matrix = matrix_of(plan.layout, plan.layout.parameters[range.parameter]);
+  const StateSpan wanted = span_of(matrix, key.hidden_begin, key.hidden_end, range.begin, range.end);
+  for (const SavedRange& saved : found->second) {
+    const StateSpan span = span_of(matrix, saved.hidden_begin, saved.hidden_end, saved.begin, saved.end);
+    for (const StateOverlap& overlap : overlaps(span, wanted)) {
+      visit(saved, overlap);
+      missing -= overlap.elements();
     }
   }
-  if (missing != 0)
+  return missing;
+}
+
+template <class Visit>
+void CheckpointReader::for_each_overlap(const SubnetPlan& plan, const StateRange& range, Visit visit) const {
+  if (const int64_t missing = visit_overlaps(plan, range, visit); missing != 0)
     throw DataError(
         fmt::format("{}: {} elements of {} are missing. The checkpoint belongs to another model or is "
                     "damaged.",
-                    folder_.string(), missing, range_name(key, range.begin, range.end)));
+                    folder_.string(), missing, range_name(key_of(plan, range), range.begin, range.end)));
 }
 
 void CheckpointReader::read(const SubnetPlan& plan, const StateRange& range) const {
-  const auto submatrix = [](const at::Tensor& flat, const StateOverlap& overlap, int64_t offset,
-                            int64_t stride) {
-    return flat.as_strided({overlap.rows, overlap.columns}, {stride, 1}, flat.storage_offset() + offset);
-  };
   for_each_overlap(plan, range, [&](const SavedRange& saved, const StateOverlap& overlap) {
     const at::Tensor values =
         submatrix(as_tensor(*saved.view), overlap, overlap.from_offset, overlap.from_stride);
     require_finite(values, saved.view->entry.name);
     submatrix(range.values, overlap, overlap.to_offset, overlap.to_stride).copy_(values);
   });
+}
+
+void CheckpointReader::read_mean(const SubnetPlan& plan, const StateRange& range) const {
+  const at::Tensor sum = at::zeros({range.values.numel()}, at::kDouble);
+  const at::Tensor count = at::zeros_like(sum);
+  for (int worker = 0; worker < manifest_.workers; ++worker) {
+    StateRange of_worker = range;
+    of_worker.worker = worker;
+    visit_overlaps(plan, of_worker, [&](const SavedRange& saved, const StateOverlap& overlap) {
+      const at::Tensor values =
+          submatrix(as_tensor(*saved.view), overlap, overlap.from_offset, overlap.from_stride);
+      require_finite(values, saved.view->entry.name);
+      submatrix(sum, overlap, overlap.to_offset, overlap.to_stride).add_(values);
+      submatrix(count, overlap, overlap.to_offset, overlap.to_stride).add_(1);
+    });
+  }
+  if (count.eq(0).any().item<bool>())
+    throw DataError(fmt::format("{}: no worker has all elements of {}. The checkpoint is damaged.",
+                                folder_.string(),
+                                range_name(key_of(plan, range), range.begin, range.end)));
+  range.values.copy_(sum.div_(count));
+}
+
+bool CheckpointReader::has(const std::string& kind) const {
+  const auto first = ranges_.lower_bound({kind, ""});
+  return first != ranges_.end() && first->first.first == kind;
 }
 
 void CheckpointReader::for_each_source(const SubnetPlan& plan, const StateRange& range,

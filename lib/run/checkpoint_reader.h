@@ -35,6 +35,10 @@ class CheckpointReader {
   /// Fills `range.values` (flat, any type and device). `plan` says which elements the range has; the
   /// checkpoint may be of another plan. Throws DataError if elements are missing or not finite.
   void read(const SubnetPlan& plan, const StateRange& range) const;
+  /// The same as the mean over the workers, in any plan, that have elements of the range as their own state.
+  void read_mean(const SubnetPlan& plan, const StateRange& range) const;
+  /// Whether there is state of this kind (kind_of).
+  bool has(const std::string& kind) const;
   /// Calls visit(process, bytes) for what read() copies from the file of each process. Reads no values.
   void for_each_source(const SubnetPlan& plan, const StateRange& range,
                        const std::function<void(int process, int64_t bytes)>& visit) const;
@@ -51,6 +55,9 @@ class CheckpointReader {
     int process = 0;
     const TensorView* view = nullptr;
   };
+  /// Returns the number of elements that are missing.
+  template <class Visit>
+  int64_t visit_overlaps(const SubnetPlan& plan, const StateRange& range, Visit visit) const;
   template <class Visit>
   void for_each_overlap(const SubnetPlan& plan, const StateRange& range, Visit visit) const;
   void require_finite(const at::Tensor& values, const std::string& name) const;

@@ -41,6 +41,10 @@ std::vector<std::string_view> split(std::string_view text) {
 
 }  // namespace
 
+std::string kind_of(const std::string& kind, int worker) {
+  return worker == kAllWorkers ? kind : fmt::format("{}@{}", kind, worker);
+}
+
 StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::string& name, int unit) {
   StateKey key{.kind = kind, .parameter = name};
   if (unit != kSharedUnit) {
@@ -51,7 +55,7 @@ StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::stri
 }
 
 StateKey key_of(const SubnetPlan& plan, const StateRange& range) {
-  return key_of(plan, range.kind, plan.layout.parameters[range.parameter].name, range.unit);
+  return key_of(plan, kind_of(range.kind, range.worker), plan.layout.parameters[range.parameter].name, range.unit);
 }
 
 StateKey buffer_key(const SubnetPlan& plan, int buffer, int unit) {

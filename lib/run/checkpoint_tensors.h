@@ -32,6 +32,9 @@ struct StateKey {
 inline constexpr const char* kValueKind = "value";
 inline constexpr const char* kBufferKind = "buffer";
 
+/// The kind of a worker's own state, with local steps: KIND@WORKER.
+std::string kind_of(const std::string& kind, int worker);
+
 StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::string& name, int unit);
 StateKey key_of(const SubnetPlan& plan, const StateRange& range);
 StateKey buffer_key(const SubnetPlan& plan, int buffer, int unit);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -49,6 +50,17 @@ void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processe
   record.bytes_sent = of_rank_0.reduce_bytes + of_rank_0.gather_bytes;
 }
 
+/// Of the last exchange.
+void add_distances(TrainRecord& record, const std::vector<ProcessReport>& processes, int workers) {
+  std::array<double, 3> squares = {};
+  for (const ProcessReport& process : processes)
+    for (size_t i = 0; i < squares.size(); ++i)
+      squares[i] += process.exchange_squares[i];
+  record.anchor_distance = std::sqrt(squares[0] / workers);
+  record.mean_change_norm = std::sqrt(squares[1]);
+  record.outer_update_norm = std::sqrt(squares[2]);
+}
+
 }  // namespace
 
 GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::Tensor& losses) {
@@ -70,31 +82,34 @@ GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::
   return gathered;
 }
 
-LoggingInterval::LoggingInterval(const Experiment& experiment, const RunSteps& steps, Engine& engine,
-                                 TrainStep& train_step, const DeviceLoader* loader)
+LoggingInterval::LoggingInterval(const Experiment& experiment, const RunSteps& steps,
+                                 const Engines& engines, TrainStep& train_step, const DeviceLoader* loader)
     : spec_(experiment.spec),
       run_steps_(steps),
       flops_per_sample_(mean_worker_flops(experiment.plan)),
-      engine_(engine),
+      engines_(engines),
+      workers_(experiment.plan.workers),
+      skips_alone_(engines.outer() && spec_.train.on_nonfinite == OnNonfinite::kSkip),
       train_step_(train_step),
       loader_(loader),
-      device_(engine.device()),
-      slots_(static_cast<int64_t>(engine.store().slots().size())) {
+      device_(engines.device()),
+      slots_(static_cast<int64_t>(engines.slots().size())) {
   begin();
 }
 
 void LoggingInterval::begin() {
   const at::TensorOptions fp64 = at::TensorOptions(at::kDouble).device(device_);
   loss_sums_ = at::zeros({slots_}, fp64);
+  applied_ = at::zeros({slots_}, fp64);
   first_nonfinite_ = at::full({slots_}, -1, fp64);
   correct_ = at::zeros({}, at::TensorOptions(at::kLong).device(device_));
   gradient_norm_.reset();
-  counted_ = steps_ = skipped_steps_ = skipped_samples_ = 0;
+  counted_ = steps_ = skipped_steps_ = skipped_samples_ = skipped_local_steps_ = 0;
   began_ = std::chrono::steady_clock::now();
   data_wait_ms_ = loader_ ? loader_->wait_ms() : 0;
   times_ = totals_of(train_step_.clock());
-  reduce_ = engine_.reduce_totals();
-  gather_ = engine_.gather_totals();
+  reduce_ = engines_.reduce_totals();
+  gather_ = engines_.gather_totals();
   peak_ = {};
   reset_peak();
   reset_peak_memory(device_);
@@ -118,12 +133,16 @@ MemoryByKind LoggingInterval::peak() const {
 
 void LoggingInterval::add(int64_t step, const StepResult& result) {
   ++steps_;
-  loss_sums_ += result.losses;
+  const at::Tensor finite = at::isfinite(result.losses);
+  loss_sums_ += skips_alone_ ? at::where(finite, result.losses, 0.0) : result.losses;
+  applied_ += skips_alone_ ? finite.to(at::kDouble) : at::ones_like(applied_);
+  skipped_local_steps_ += static_cast<int64_t>(result.skipped_workers.size());
   correct_ += result.correct;
   gradient_norm_ = result.gradient_norm;
   counted_ += result.counted;
-  first_nonfinite_ = at::where(at::isfinite(result.losses).logical_or(first_nonfinite_.ge(0)),
-                               first_nonfinite_, static_cast<double>(step));
+  if (!skips_alone_)
+    first_nonfinite_ =
+        at::where(finite.logical_or(first_nonfinite_.ge(0)), first_nonfinite_, static_cast<double>(step));
 }
 
 double LoggingInterval::seconds() const {
@@ -133,8 +152,8 @@ double LoggingInterval::seconds() const {
 ProcessReport LoggingInterval::report() const {
   synchronize(device_);  // work queued so far belongs to this interval
   const double ms = 1e3 * seconds();
-  const ExchangeTotals reduce = engine_.reduce_totals() - reduce_;
-  const ExchangeTotals gather = engine_.gather_totals() - gather_;
+  const ExchangeTotals reduce = engines_.reduce_totals() - reduce_;
+  const ExchangeTotals gather = engines_.gather_totals() - gather_;
   const double data_wait_ms = loader_->wait_ms() - data_wait_ms_;
   const auto steps = static_cast<double>(steps_);
   const auto bytes_per_step = [&](int64_t bytes) {
@@ -142,12 +161,17 @@ ProcessReport LoggingInterval::report() const {
   };
   const TimeRecord times = totals_of(train_step_.clock());
   const MemoryRecord memory = {peak()};
+  std::array<double, 3> squares = {};
+  if (OuterExchange* const outer = engines_.outer())
+    std::copy_n(outer->squares().cpu().const_data_ptr<double>(), squares.size(), squares.begin());
   return {.in_flight_ms = reduce.in_flight_ms + gather.in_flight_ms,
           .waited_ms = reduce.waited_ms + gather.waited_ms,
           .correct = correct_.item<int64_t>(),
           .counted = counted_,
+          .exchange_squares = squares,
           .of_process = {.data_wait_ms = data_wait_ms / steps,
                          .skipped_samples = skipped_samples_,
+                         .skipped_local_steps = skipped_local_steps_,
                          .peak_process_memory_bytes = peak_process_memory_bytes(device_),
                          .peak_tensor_memory_bytes = memory.total()},
           .exchange = {.reduce_bytes = bytes_per_step(reduce.bytes_sent),
@@ -165,26 +189,25 @@ ProcessReport LoggingInterval::report() const {
 
 void LoggingInterval::add_losses(Summary& summary, const std::vector<double>& losses) const {
   const auto slots = static_cast<size_t>(slots_);
-  double sum = 0;
-  for (size_t number = 0; number < losses.size() / 2; ++number) {
-    const double* const of_process = &losses[number / slots * 2 * slots];
+  double sum = 0, applied = 0;
+  for (size_t number = 0; number < losses.size() / 3; ++number) {
+    const double* const of_process = &losses[number / slots * 3 * slots];
     sum += of_process[number % slots];
+    applied += of_process[2 * slots + number % slots];
     const auto step = static_cast<int64_t>(of_process[slots + number % slots]);
     if (step < 0 || (summary.first_nonfinite_step >= 0 && step > summary.first_nonfinite_step)) continue;
     if (step != summary.first_nonfinite_step) summary.nonfinite.slots.clear();
     summary.first_nonfinite_step = step;
     summary.nonfinite.slots.push_back(number);
   }
-  const auto applied = static_cast<double>(steps_ - skipped_steps_);
-  summary.record.loss = applied > 0 ? sum / applied / (static_cast<double>(losses.size()) / 2)
-                                    : std::numeric_limits<double>::quiet_NaN();
+  summary.record.loss = applied > 0 ? sum / applied : std::numeric_limits<double>::quiet_NaN();
 }
 
 LoggingInterval::Summary LoggingInterval::summarize(Communicator& comm, int64_t done,
                                                     bool save_is_due) const {
   ProcessReport mine = report();
   mine.save_is_due = save_is_due ? 1 : 0;
-  const GatheredReports gathered = gather(comm, mine, at::cat({loss_sums_, first_nonfinite_}));
+  const GatheredReports gathered = gather(comm, mine, at::cat({loss_sums_, first_nonfinite_, applied_}));
   Summary summary;
   summary.save_is_due = gathered.processes.front().save_is_due != 0;
   add_losses(summary, gathered.losses);
@@ -194,6 +217,7 @@ LoggingInterval::Summary LoggingInterval::summarize(Communicator& comm, int64_t 
   record.epoch = run_steps_.epochs_after(done);
   record.lr = learning_rate(spec_.schedule, spec_.optimizer.lr(), run_steps_.length, done - 1);
   if (gradient_norm_.defined()) record.gradient_norm = gradient_norm_.item<double>();
+  if (engines_.outer()) add_distances(record, gathered.processes, workers_);
   record.samples_per_s = static_cast<double>(steps_ * run_steps_.samples_per_step) / s;
   record.flops_per_s = record.samples_per_s * flops_per_sample_;
   record.step_ms = s * 1e3 / static_cast<double>(steps_);

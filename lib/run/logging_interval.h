@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <type_traits>
@@ -12,7 +13,7 @@
 
 #include "comm/communicator.h"
 #include "data/device_loader.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "engine/train_step.h"
 #include "experiment/run_steps.h"
 #include "process/memory_kinds.h"
@@ -29,6 +30,7 @@ struct ProcessReport {
   // Also summed over the interval: correctly classified images, and images counted.
   int64_t correct = 0;
   int64_t counted = 0;
+  std::array<double, 3> exchange_squares = {};  ///< OuterExchange::squares
   // Averages per step.
   ProcessRecord of_process = {};
   ExchangeRecord exchange = {};
@@ -48,8 +50,8 @@ GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::
 class LoggingInterval {
  public:
   /// Begins an interval. The arguments must outlive it. Without a loader no step may be added.
-  LoggingInterval(const Experiment& experiment, const RunSteps& steps, Engine& engine, TrainStep& train_step,
-                  const DeviceLoader* loader);
+  LoggingInterval(const Experiment& experiment, const RunSteps& steps, const Engines& engines,
+                  TrainStep& train_step, const DeviceLoader* loader);
 
   void begin();
   /// Adds a step that was applied. Does not wait for the device.
@@ -84,13 +86,16 @@ class LoggingInterval {
   const ExperimentSpec& spec_;
   const RunSteps& run_steps_;
   const double flops_per_sample_;  ///< by the plan: without recomputation (train.checkpoint_activations)
-  Engine& engine_;
+  const Engines engines_;
+  const int workers_;
+  const bool skips_alone_;  ///< each worker skips its own steps that are not finite
   TrainStep& train_step_;
   const DeviceLoader* loader_;
   at::Device device_;
   int64_t slots_;
 
   at::Tensor loss_sums_;        ///< [local slots], fp64
+  at::Tensor applied_;          ///< [local slots], fp64: number of losses in the sums
   at::Tensor first_nonfinite_;  ///< [local slots], fp64
   at::Tensor correct_;          ///< over the applied steps (StepResult)
   int64_t counted_ = 0;
@@ -98,6 +103,7 @@ class LoggingInterval {
   int64_t steps_ = 0;
   int64_t skipped_steps_ = 0;
   int64_t skipped_samples_ = 0;
+  int64_t skipped_local_steps_ = 0;
   std::chrono::steady_clock::time_point began_;
   // Totals at the beginning of the interval.
   double data_wait_ms_ = 0;

@@ -93,14 +93,16 @@ struct ProcessRecord {
   /// device has work queued.
   double data_wait_ms = 0;
   int64_t skipped_samples = 0;            ///< damaged images since the previous line (data.on_error: skip)
+  int64_t skipped_local_steps = 0;        ///< steps that single workers skipped since then (train.on_nonfinite)
   int64_t peak_process_memory_bytes = 0;  ///< peak so far: resident, or reserved on the GPU (engine/device.h)
   int64_t peak_tensor_memory_bytes = 0;   ///< peak over the interval: all kinds of MemoryRecord
 
-  /// Combines the values with those of another process: the sum of skipped samples, of the others the
+  /// Combines the values with those of another process: the sum of what was skipped, of the others the
   /// largest.
   void add(const ProcessRecord& other) {
     data_wait_ms = std::max(data_wait_ms, other.data_wait_ms);
     skipped_samples += other.skipped_samples;
+    skipped_local_steps += other.skipped_local_steps;
     peak_process_memory_bytes = std::max(peak_process_memory_bytes, other.peak_process_memory_bytes);
     peak_tensor_memory_bytes = std::max(peak_tensor_memory_bytes, other.peak_tensor_memory_bytes);
   }
@@ -109,6 +111,7 @@ struct ProcessRecord {
   static constexpr void fields(Visitor& field) {
     field("data_wait_ms", &ProcessRecord::data_wait_ms, kShown);
     field("skipped_samples", &ProcessRecord::skipped_samples);
+    field("skipped_local_steps", &ProcessRecord::skipped_local_steps);
     field("peak_process_memory_bytes", &ProcessRecord::peak_process_memory_bytes, kShown);
     field("peak_tensor_memory_bytes", &ProcessRecord::peak_tensor_memory_bytes, kShown);
   }
@@ -128,8 +131,13 @@ struct TrainRecord {
   std::optional<double> accuracy = {};
   double lr = 0;
   /// Norm of the averaged gradient of the last step, before clipping, in which every unit counts once. Unset
-  /// if that step was not applied.
+  /// if that step was not applied. With local steps of rank 0's workers: the mean of their norms.
   std::optional<double> gradient_norm = {};
+  // With local steps, of the last exchange: root mean square, over the workers, of the distance of a worker's
+  // values from the anchor; norms of the owners' mean change and of the update of the anchor.
+  std::optional<double> anchor_distance = {};
+  std::optional<double> mean_change_norm = {};
+  std::optional<double> outer_update_norm = {};
   double samples_per_s = 0;  ///< of all workers together
   // Of language models; lines of images have none of these.
   double tokens_per_s = 0;
@@ -168,6 +176,9 @@ struct TrainRecord {
     field("accuracy", &TrainRecord::accuracy, kShown);
     field("lr", &TrainRecord::lr, kShown);
     field("gradient_norm", &TrainRecord::gradient_norm, kShown);
+    field("anchor_distance", &TrainRecord::anchor_distance, kShown);
+    field("mean_change_norm", &TrainRecord::mean_change_norm, kShown);
+    field("outer_update_norm", &TrainRecord::outer_update_norm, kShown);
     field("samples_per_s", &TrainRecord::samples_per_s, kShown);
     field("tokens_per_s", &TrainRecord::tokens_per_s, kShown, &TrainRecord::is_of_tokens);
     field("tokens", &TrainRecord::tokens, kShown, &TrainRecord::is_of_tokens);

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include "engine/engines.h"
 #include "engine/full_model.h"
 #include "experiment/experiment.h"
 #include "layers/tensors.h"
@@ -92,25 +93,70 @@ std::vector<at::Tensor> averaged_buffers(const CheckpointReader& reader, const S
 }
 
 void restore_buffers(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment,
-                     const ParameterStore& store) {
+                     const Engines& engines) {
   const SubnetPlan& plan = experiment.plan;
   std::vector<at::Tensor> means;
   if (!is_divided_as(saved, experiment))
     means = averaged_buffers(reader, saved.plan,
                              buffer_options(experiment.spec.train.precision, at::Device(at::kCPU)));
-  for (size_t s = 0; s < store.slots().size(); ++s) {
-    for (const BufferSlice& slice : store.buffer_slices(static_cast<int>(s))) {
+  for (const Engines::Place& place : engines.slots()) {
+    for (const BufferSlice& slice : place.buffers()) {
       const BufferLayout& buffer = plan.layout.buffers[slice.buffer];
       const at::Tensor values = means.empty()
-                                    ? reader.buffer(plan, slice.buffer, slice.unit, store.slots()[s])
+                                    ? reader.buffer(plan, slice.buffer, slice.unit, place.slot)
                                     : slice_view(means[static_cast<size_t>(slice.buffer)], buffer.slice, plan,
                                                  plan.units_of(buffer), slice.unit);
       if (!values.defined())
-        fail_without_buffer(buffer_name(buffer_key(plan, slice.buffer, slice.unit), store.slots()[s]));
+        fail_without_buffer(buffer_name(buffer_key(plan, slice.buffer, slice.unit), place.slot));
       slice.values.copy_(values.reshape(slice.values.sizes()));
     }
   }
 }
+
+/// Where the state of a run is in a checkpoint, which may be of another division, with local steps or without.
+class StateSource {
+ public:
+  StateSource(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment)
+      : reader_(reader), experiment_(experiment), has_same_workers_(is_divided_as(saved, experiment)) {
+    for (int worker = 0; worker < saved.plan.workers; ++worker) {
+      is_in_round_ |= reader.has(kind_of(kValueKind, worker));
+      for (const std::string& name : saved.spec.optimizer.state_names())
+        is_of_local_steps_ |= name != kAverageName && reader.has(kind_of(name, worker));
+    }
+    if (is_in_round_ && !(has_same_workers_ && experiment.spec.exchange.is_local()))
+      throw DataError(fmt::format(
+          "{}: was saved within a round of local steps, in which every worker has values of its own. To divide "
+          "the network otherwise, or to leave out local steps, resume from a checkpoint of a step with an "
+          "exchange (exchange.every_steps).",
+          reader.folder().string()));
+  }
+
+  void read(const StateRange& range) const {
+    const bool is_value = range.kind == kValueKind;
+    const bool is_own = range.worker != kAllWorkers &&
+                        experiment_.plan.owners(range.unit).contains(range.worker);
+    StateRange saved = range;
+    if (range.kind == kOuterMomentumName && !reader_.has(kOuterMomentumName)) {
+      range.values.zero_();
+    } else if (range.kind == kAverageName && range.worker == kAllWorkers) {
+      reader_.read(experiment_.plan, range);
+    } else if (is_own && has_same_workers_ && (is_value ? is_in_round_ : is_of_local_steps_)) {
+      reader_.read(experiment_.plan, range);
+    } else if (!is_value && is_of_local_steps_ && range.kind != kOuterMomentumName) {
+      reader_.read_mean(experiment_.plan, range);
+    } else {
+      saved.worker = kAllWorkers;
+      reader_.read(experiment_.plan, saved);
+    }
+  }
+
+ private:
+  const CheckpointReader& reader_;
+  const Experiment& experiment_;
+  const bool has_same_workers_;
+  bool is_in_round_ = false;
+  bool is_of_local_steps_ = false;
+};
 
 class SavedFullModel : public FullModel {
  public:
@@ -216,12 +262,13 @@ bool is_divided_as(const Experiment& saved, const Experiment& experiment) {
 }
 
 void restore(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment,
-             Engine& engine) {
+             const Engines& engines) {
   const at::NoGradGuard no_grad;
   check_fits(reader, saved);
-  engine.load_state([&](const StateRange& range) { reader.read(experiment.plan, range); });
-  restore_buffers(reader, saved, experiment, engine.store());
-  engine.set_step_count(reader.manifest().updates);
+  StateSource source(reader, saved, experiment);
+  engines.load_state([&](const StateRange& range) { source.read(range); });
+  restore_buffers(reader, saved, experiment, engines);
+  engines.set_step_count(reader.manifest().updates);
 }
 
 bool has_average(const Manifest& manifest, const ExperimentSpec& spec) {

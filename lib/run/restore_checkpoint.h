@@ -11,7 +11,7 @@
 namespace sdp {
 
 class CheckpointReader;
-class Engine;
+class Engines;
 class FullModel;
 class TensorSource;
 enum class ModelValues;
@@ -29,11 +29,14 @@ std::vector<std::string> check_data(const Manifest& manifest, const DataIdentity
 /// Whether the network is divided as in the checkpoint that `saved` made.
 bool is_divided_as(const Experiment& saved, const Experiment& experiment);
 
-/// Restores the engine and the slots' buffers. If the network is divided in another way, every slot's
+/// Restores the engines and the slots' buffers. If the network is divided in another way, every slot's
 /// BatchNorm statistics become the average over the owners; everything else is carried over element by
-/// element. Throws DataError if the checkpoint is not of `saved`.
+/// element. So it is if only one of the two has local steps, or if workers with local steps own other units:
+/// a worker's state begins as the average over those that owned the elements, and the outer momentum, where
+/// there was none, as zero. Throws DataError if the checkpoint is not of `saved`, or if it was saved within a
+/// round of local steps and workers own other units now.
 void restore(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment,
-             Engine& engine);
+             const Engines& engines);
 
 // Both models below refer to the experiment, which made the checkpoint, and the reader. Making them throws
 // DataError if the checkpoint belongs to another experiment.

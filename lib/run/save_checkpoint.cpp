@@ -10,7 +10,7 @@
 #include "cost/figures.h"
 #include "engine/checks.h"
 #include "engine/device.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "experiment/print.h"
 #include "io/file.h"
 #include "run/checkpoint_store.h"
@@ -29,18 +29,17 @@ struct StateToSave {
   std::vector<at::Tensor> tensors;
 };
 
-StateToSave state_to_save(const Experiment& experiment, Engine& engine) {
+StateToSave state_to_save(const Experiment& experiment, const Engines& engines) {
   StateToSave state;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
     state.names.push_back(name);
     state.tensors.push_back(tensor);
   };
-  for (const StateRange& range : engine.owned_state())
+  for (const StateRange& range : engines.owned_state())
     add(range_name(key_of(experiment.plan, range), range.begin, range.end), range.values);
-  const ParameterStore& store = engine.store();
-  for (size_t s = 0; s < store.slots().size(); ++s)
-    for (const BufferSlice& slice : store.buffer_slices(static_cast<int>(s)))
-      add(buffer_name(buffer_key(experiment.plan, slice.buffer, slice.unit), store.slots()[s]), slice.values);
+  for (const Engines::Place& place : engines.slots())
+    for (const BufferSlice& slice : place.buffers())
+      add(buffer_name(buffer_key(experiment.plan, slice.buffer, slice.unit), place.slot), slice.values);
   return state;
 }
 
@@ -111,17 +110,17 @@ std::string text_of_last_checkpoint(std::optional<int64_t> step) {
               : "There is no checkpoint.";
 }
 
-void check_state_is_finite(const Experiment& experiment, Engine& engine, Communicator& comm) {
+void check_state_is_finite(const Experiment& experiment, const Engines& engines, Communicator& comm) {
   const at::NoGradGuard no_grad;
-  check_finite(state_to_save(experiment, engine), comm);
+  check_finite(state_to_save(experiment, engines), comm);
 }
 
 SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
-                                Engine& engine, Communicator& comm, const Manifest& run,
+                                const Engines& engines, Communicator& comm, const Manifest& run,
                                 const std::set<int64_t>& best_steps, const RunDescription& description,
                                 const OnProgress& on_progress) {
   const at::NoGradGuard no_grad;
-  const StateToSave state = state_to_save(experiment, engine);
+  const StateToSave state = state_to_save(experiment, engines);
   check_finite(state, comm);
   const CheckpointStore store(run_dir);
   if (comm.rank() == 0) store.begin(run.step);

@@ -15,7 +15,7 @@
 namespace sdp {
 
 class Communicator;
-class Engine;
+class Engines;
 class TensorFile;
 struct Experiment;
 struct RunHistory;
@@ -41,7 +41,7 @@ ManifestFile write_process_file(TensorFile& tensors, const std::filesystem::path
 
 /// Collective. Throws Error on every process if a checkpoint would save a value that is not finite
 /// (parameters, optimizer state, BatchNorm statistics). The message names a tensor.
-void check_state_is_finite(const Experiment& experiment, Engine& engine, Communicator& comm);
+void check_state_is_finite(const Experiment& experiment, const Engines& engines, Communicator& comm);
 
 /// For error messages that end a run: "The last checkpoint is of step 10; --resume continues from there."
 std::string text_of_last_checkpoint(std::optional<int64_t> step);
@@ -57,7 +57,7 @@ struct SavedCheckpoint {
 /// `best_steps`, whose checkpoints are kept, and `description` are used. `on_progress` reports this process's
 /// own file.
 SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Experiment& experiment,
-                                Engine& engine, Communicator& comm, const Manifest& run,
+                                const Engines& engines, Communicator& comm, const Manifest& run,
                                 const std::set<int64_t>& best_steps, const RunDescription& description,
                                 const OnProgress& on_progress);
 

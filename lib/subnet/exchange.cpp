@@ -31,6 +31,7 @@ Exchange::Exchange(const ExchangePlan& exchanges, int bucket, ExchangeKind kind)
       type_(kind == ExchangeKind::kGatherValues ? bucket_.type : exchanges.wire_type(bucket_)) {}
 
 Peers Exchange::peers(const Segment& segment) const {
+  if (segment.holders.empty()) return {};  // frozen, in the plan of a single worker
   switch (kind_) {
     case ExchangeKind::kReduceGradients:
       return {.among = &segment.holders};

@@ -143,6 +143,14 @@ std::vector<BranchPart> SubnetPlan::parts_of(int worker, int branch) const {
   return parts;
 }
 
+SubnetPlan SubnetPlan::of_worker(int worker) const {
+  SubnetPlan own = *this;
+  own.everyone_ = MemberSet({worker});
+  for (Unit& unit : own.units)
+    unit.owners = unit.owners.contains(worker) ? own.everyone_ : MemberSet();
+  return own;
+}
+
 bool SubnetPlan::has_branch(int worker, int branch) const {
   return construction == Construction::kNeuron || keeps_frozen_units() || owns_any_of(worker, branch);
 }

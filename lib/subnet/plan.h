@@ -83,6 +83,10 @@ struct SubnetPlan {
   /// Units that the worker has with this holding.
   std::vector<int> units_with(int worker, Holding holding) const;
 
+  /// The plan in which this worker is the only owner of what it owns, and nothing else is owned: that of its
+  /// local steps (exchange.every_steps).
+  SubnetPlan of_worker(int worker) const;
+
   int64_t unit_parameters(int unit) const;
   Flops unit_flops(int unit) const;
   /// Training FLOPs of the worker's subnetwork, per sample.

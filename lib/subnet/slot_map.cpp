@@ -43,7 +43,7 @@ int MemberSet::place_of(int number) const {
 std::vector<Slot> SlotMap::slots_of(int process) const {
   std::vector<Slot> result;
   for (int i = process * slots_per_process(); i < (process + 1) * slots_per_process(); ++i)
-    result.push_back({.worker = i / replicas, .replica = i % replicas});
+    result.push_back({.worker = first_worker + i / replicas, .replica = i % replicas});
   return result;
 }
 
@@ -60,7 +60,9 @@ MemberSet SlotMap::processes_of(const MemberSet& worker_set) const {
 
 SlotMap make_slot_map(int64_t workers, int64_t replicas, int64_t processes) {
   if (processes == workers * replicas || (processes >= 1 && workers % processes == 0))
-    return {static_cast<int>(workers), static_cast<int>(replicas), static_cast<int>(processes)};
+    return {.workers = static_cast<int>(workers),
+            .replicas = static_cast<int>(replicas),
+            .processes = static_cast<int>(processes)};
   std::vector<int64_t> possible;
   for (int64_t w = 1; w <= workers; ++w)
     if (workers % w == 0) possible.push_back(w);

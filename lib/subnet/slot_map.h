@@ -71,10 +71,13 @@ struct SlotMap {
   int workers = 1;    ///< n
   int replicas = 1;   ///< R
   int processes = 1;  ///< W
+  int first_worker = 0;  ///< number of the first of the workers
 
   int slots() const { return workers * replicas; }
   int slots_per_process() const { return slots() / processes; }
-  int process_of(Slot slot) const { return (slot.worker * replicas + slot.replica) / slots_per_process(); }
+  int process_of(Slot slot) const {
+    return ((slot.worker - first_worker) * replicas + slot.replica) / slots_per_process();
+  }
   /// Slots of a process, in the order in which their gradients are summed.
   std::vector<Slot> slots_of(int process) const;
   /// Processes that run at least one slot of one of these workers.

@@ -187,7 +187,7 @@ void restore_run(PreparedRun& run, const CheckpointReader& reader, const Checkpo
         fmt::format("--resume: the run is at step {}, after its new end, step {}. Set train.{} "
                     "higher, or leave it out to keep the run's length.",
                     run.step, run.steps.length.total_steps, spec.train.max_steps ? "max_steps" : "epochs"));
-  restore(reader, saved, run.experiment, *run.engine);
+  restore(reader, saved, run.experiment, run.engines->engines());
   run.owes_evaluation = owes_evaluation(run);
   if (is_first)
     tell_resumed(run, saved, run_steps(saved, manifest.training_data.samples, manifest.origin), manifest);
@@ -205,7 +205,7 @@ void start(PreparedRun& run, Resume resume) {
     restore_run(run, *reader, store);
   } else {
     run.steps = run_steps(run.experiment, run.data.train_identity.samples);
-    run.engine->initialize(static_cast<uint64_t>(run.experiment.spec.seed));
+    run.engines->engines().initialize(static_cast<uint64_t>(run.experiment.spec.seed));
   }
   if (run.comm.rank() > 0 || !run.has_work()) return;
   run.description = describe_run(run.experiment, history_of(run, store, step));
@@ -218,7 +218,7 @@ void start(PreparedRun& run, Resume resume) {
 TrainingBatches batches_of(const PreparedRun& run) {
   const ExperimentSpec& spec = run.experiment.spec;
   return {.geometry = batch_geometry(spec, run.steps.origin),
-          .slots = run.engine->store().slots(),
+          .slots = run.experiment.exchanges.slot_map.slots_of(run.comm.rank()),
           .first_step = run.step,
           .last_step = run.steps.length.total_steps,
           .seed = static_cast<uint64_t>(spec.seed),
@@ -256,7 +256,7 @@ PreparedRun prepare_run(const Experiment& experiment, Communicator& comm, const 
   run.train_source = source_of(*run.data.train);
   run.test_source = source_of(*run.data.test);
   run.peak_flops_per_s = peak_flops_per_s(spec, comm);
-  run.engine = std::make_unique<Engine>(experiment.plan, experiment.exchanges, spec.optimizer, comm);
+  run.engines = std::make_unique<OwnedEngines>(experiment, comm);
   start(run, resume);
   if (run.has_steps()) run.loader = run.train_source->training(batches_of(run));
   if (comm.rank() == 0) log_start(run);

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "data/device_loader.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "experiment/run_steps.h"
 #include "run/records.h"
 #include "run/run_data.h"
@@ -25,7 +25,7 @@ struct PreparedRun {
   std::unique_ptr<DeviceDataset> train_source = {};
   std::unique_ptr<DeviceDataset> test_source = {};
   std::optional<double> peak_flops_per_s = {};  ///< of all processes' devices, where it is known
-  std::unique_ptr<Engine> engine = {};          ///< with the values of `step`
+  std::unique_ptr<OwnedEngines> engines = {};   ///< with the values of `step`
   RunSteps steps = {};
   int64_t step = 0;              ///< steps done before this part of the run
   bool is_resumed = false;       ///< from a checkpoint

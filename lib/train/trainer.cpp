@@ -39,6 +39,7 @@ class Trainer {
 
   void train_step(int64_t step, bool is_logged);
   void show_first_step(const Stopwatch& stopwatch);
+  void count_local_skips(const StepResult& result);
   void handle_nonfinite(int64_t step, const NonfiniteStep& found, bool is_skipped);
 
   /// Throws if copies of values differ between processes. Collective.
@@ -68,13 +69,13 @@ class Trainer {
   Communicator& comm_ = run_.comm;
   const RunFolder& folder_ = run_.shared.folder;
   RunConsole& console_ = run_.console;
-  Engine& engine_ = *run_.engine;
+  const Engines engines_ = run_.engines->engines();
   const RunSteps& steps_ = run_.steps;
   /// Of evaluations (eval/best.h).
   const std::string measure_ = measure_of(experiment_.spec, run_.data.test_identity);
   Stopwatch since_save_;  ///< or since the run began; rank 0's decides
-  TrainStep train_step_{experiment_, engine_, comm_, steps_.origin};
-  LoggingInterval logging_interval_{experiment_, steps_, engine_, train_step_, run_.loader.get()};
+  TrainStep train_step_{experiment_, engines_, comm_, steps_.origin};
+  LoggingInterval logging_interval_{experiment_, steps_, engines_, train_step_, run_.loader.get()};
   StepProfiler profiler_;
   StepWatch step_watch_;                 ///< shown by rank 0
   std::unique_ptr<RunMetrics> metrics_;  ///< rank 0 only, if there is work to do
@@ -86,6 +87,7 @@ class Trainer {
   int64_t most_tensor_bytes_ = 0;               ///< rank 0: largest peak of a process in a logging interval
   int64_t most_eval_bytes_ = 0;                 ///< the same of evaluations, on every rank
   int64_t consecutive_skips_ = 0;
+  std::map<int, int64_t> local_skips_;  ///< in a row, by worker, with local steps
   bool warned_of_slow_data_ = false;
   bool told_of_late_lock_ = false;
 };
@@ -133,6 +135,7 @@ ExitCode Trainer::run() try {
     profiler_.before_step(step);
     step_watch_.begin(done);
     train_step(step, decision.logs);
+    if (decision.exchanges) engines_.outer()->run();
     profiler_.after_step(step);
     if (step == run_.step && !decision.logs) show_first_step(first_step);
     if (decision.logs) decision.saves |= log_interval(done);
@@ -143,7 +146,7 @@ ExitCode Trainer::run() try {
     if (decision.saves)
       save(done);
     else if (decision.evaluates)
-      check_state_is_finite(experiment_, engine_, comm_);
+      check_state_is_finite(experiment_, engines_, comm_);
     const bool was_left = decision.evaluates && !evaluate(done);
     logging_interval_.leave_out(std::chrono::steady_clock::now() - pause_began);
     if (was_left) return stop(done);
@@ -171,7 +174,23 @@ void Trainer::train_step(int64_t step, bool is_logged) {
   if (trace_) trace_->append(step, result.losses, samples);
   if (result.nonfinite) return handle_nonfinite(step, *result.nonfinite, /*is_skipped=*/true);
   consecutive_skips_ = 0;
+  count_local_skips(result);
   logging_interval_.add(step, result);
+}
+
+/// With local steps a worker that diverges ends the run as all workers do without.
+void Trainer::count_local_skips(const StepResult& result) {
+  std::map<int, int64_t> skips;  // in a row, by worker
+  for (const int worker : result.skipped_workers)
+    skips[worker] = local_skips_[worker] + 1;
+  local_skips_ = std::move(skips);
+  const int64_t most = experiment_.spec.train.max_consecutive_skips;
+  for (const auto& [worker, steps] : local_skips_)
+    if (steps > most)
+      throw Error(ExitCode::kInternal,
+                  fmt::format("worker {} has skipped {} steps in a row, whose loss or gradient was not finite; "
+                              "train.max_consecutive_skips is {}. {}",
+                              worker, steps, most, kNonfiniteRemedies));
 }
 
 /// An interval of the metrics may be long: the first step tells how long the run will take.
@@ -206,8 +225,8 @@ void Trainer::handle_nonfinite(int64_t step, const NonfiniteStep& found, bool is
 }
 
 void Trainer::audit(int64_t done) {
-  engine_.await_all_values();
-  const std::vector<DifferentCopies> found = find_different_copies(engine_.store(), comm_);
+  engines_.await_all_values();
+  const std::vector<DifferentCopies> found = find_different_copies(engines_, comm_);
   if (found.empty()) return;
   throw Error(
       ExitCode::kInternal,
@@ -218,7 +237,7 @@ void Trainer::audit(int64_t done) {
 
 bool Trainer::log_interval(int64_t done) {
   // Data sent by the interval's steps counts toward the interval.
-  engine_.await_all_values();
+  engines_.await_all_values();
   const bool save_is_due = is_due_by_time(experiment_.spec.checkpoint, since_save_.seconds());
   LoggingInterval::Summary summary = logging_interval_.summarize(comm_, done, save_is_due);
   if (summary.first_nonfinite_step >= 0)
@@ -244,15 +263,15 @@ bool Trainer::evaluate(int64_t done) try {
   logging_interval_.pause_memory();
   const bool final = done == steps_.length.total_steps;
   if (final) console_.finish_progress();
-  engine_.await_all_values();
+  engines_.await_all_values();
   const auto on_skipped = [this](const std::string& message) { console_.report_skipped(message); };
   const std::filesystem::path checkpoint =
       saved_step_ == done ? CheckpointStore(folder_.dir).folder(done) : std::filesystem::path();
-  LiveFullModel full_model(experiment_.plan, experiment_.exchanges, engine_, comm_);
+  LiveFullModel full_model(experiment_.plan, experiment_.exchanges, engines_, comm_);
   EvaluatedModels models{.full = full_model};
-  if (engine_.has_average())
+  if (engines_.has_average())
     models.make_average = [this] {
-      return std::make_unique<LiveFullModel>(experiment_.plan, experiment_.exchanges, engine_, comm_,
+      return std::make_unique<LiveFullModel>(experiment_.plan, experiment_.exchanges, engines_, comm_,
                                              ModelValues::kAverage);
     };
   if (final) add_subnetworks(models);
@@ -287,10 +306,10 @@ bool Trainer::is_best(const EvalRecord& record) {
 /// Every worker's subnetwork (replica 0), on the process that runs it.
 void Trainer::add_subnetworks(EvaluatedModels& models) {
   std::vector<Model*> subnetworks;
-  for (size_t s = 0; s < engine_.store().slots().size(); ++s) {
-    const Slot slot = engine_.store().slots()[s];
-    if (slot.replica > 0) continue;
-    models.workers.push_back(slot.worker);
+  const std::vector<Engines::Place> places = engines_.slots();
+  for (size_t s = 0; s < places.size(); ++s) {
+    if (places[s].slot.replica > 0) continue;
+    models.workers.push_back(places[s].slot.worker);
     subnetworks.push_back(train_step_.models()[s].get());
   }
   models.subnetwork = [subnetworks](size_t i) -> Model& { return *subnetworks[i]; };
@@ -314,7 +333,7 @@ void Trainer::save(int64_t done) {
   for (const auto& [measure, best] : best_)
     best_steps.insert(best.step);
   const SavedCheckpoint saved =
-      save_checkpoint(folder_.dir, experiment_, engine_, comm_,
+      save_checkpoint(folder_.dir, experiment_, engines_, comm_,
                       {.step = done,
                        .skipped_steps = skipped_steps_,
                        .origin = steps_.origin,

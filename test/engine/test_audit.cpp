@@ -41,7 +41,7 @@ void check_flips(const Case& c) {
           finish_step(engine, 0.01);
         }
         ParameterStore& store = engine.store();
-        expect(find_different_copies(store, comm).empty(), "copies differ after training");
+        expect(find_different_copies(engine, comm).empty(), "copies differ after training");
         const at::Tensor holds = holders(store, plan.layout.parameters.size(), comm);
         const at::Tensor shared = (holds.sum(0) > 1).nonzero();
         std::mt19937 random(11);
@@ -59,7 +59,7 @@ void check_flips(const Case& c) {
             flip(copy, element % copy.numel(), bit);
           };
           if (comm.rank() == culprit) flip_own();
-          const std::vector<DifferentCopies> found = find_different_copies(store, comm);
+          const std::vector<DifferentCopies> found = find_different_copies(engine, comm);
           expect(found.size() == 1, std::to_string(found.size()) + " differences of one flipped bit");
           expect(found[0].parameter == place.first && found[0].unit == place.second,
                  "another slice is named");
@@ -72,7 +72,7 @@ void check_flips(const Case& c) {
                  "other ranks are named");
           expect(describe(found, plan).find(plan.layout.parameters[place.first].name) == 0, "another name");
           if (comm.rank() == culprit) flip_own();
-          expect(find_different_copies(store, comm).empty(), "copies differ after the bit was flipped back");
+          expect(find_different_copies(engine, comm).empty(), "copies differ after the bit was flipped back");
         }
       },
       Exchanges::kAtOnce, test_device());
