@@ -48,7 +48,7 @@ DeviceProfile adjusted(DeviceProfile device, const PlanArguments& arguments, con
 }
 
 /// The process of the given worker (its first replica), or the one with the largest peak.
-int process_to_measure(const Experiment& experiment, const StepMemory& memory,
+int process_to_measure(const Experiment& experiment, StepCaptures& captures, int64_t workspace_bytes,
                        const std::optional<int>& worker) {
   const SlotMap& slot_map = experiment.exchanges.slot_map;
   if (worker && (*worker < 0 || *worker >= slot_map.workers))
@@ -59,8 +59,8 @@ int process_to_measure(const Experiment& experiment, const StepMemory& memory,
     const std::vector<Slot> slots = slot_map.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
-    const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
-    const int64_t bytes = memory.maxima(cost_of(experiment, process), process, batch_size).peak.total();
+    const Cost cost = cost_of(experiment, process);
+    const int64_t bytes = step_maxima(experiment, captures, workspace_bytes, cost, process).peak.total();
     if (bytes > largest_bytes) {
       largest = process;
       largest_bytes = bytes;
@@ -80,14 +80,14 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const DeviceProfile device = arguments.device ? device_profile(*arguments.device, train.precision)
                                                 : this_machine(here, train.precision);
   StepCaptures captures(step_shape(experiment.spec, device.is_gpu), experiment.plan);
-  const StepMemory memory(experiment.exchanges, captures, device.convolution_workspace_bytes);
-  const int process = process_to_measure(experiment, memory, arguments.worker);
+  const int64_t workspace_bytes = device.convolution_workspace_bytes;
+  const int process = process_to_measure(experiment, captures, workspace_bytes, arguments.worker);
   const StepMeasurement measured = measure_step(experiment, process, here);
   const Cost cost = cost_of(experiment, process);
   const int64_t batch_size = train.batch_size_per_worker;
   ComputeTimes times(captures, device);
   const StepFigures planned{
-      .peak = memory.maxima(cost, process, batch_size).peak,
+      .peak = step_maxima(experiment, captures, workspace_bytes, cost, process).peak,
       .library_workspace_bytes = device.library_workspace_bytes,
       .step_ms = 1e3 * times.step(experiment.exchanges, cost, process, batch_size).step_s()};
   return arguments.json ? measurement_json(measured, planned)
@@ -111,12 +111,17 @@ struct ResumedPlan {
 
   std::string text(const Experiment& now) const {
     const Manifest& manifest = reader.manifest();
+    const std::string from =
+        fmt::format("From the checkpoint of step {} ({} workers x {} replicas, coverage {}, {} processes)",
+                    manifest.step, manifest.workers, manifest.replicas, saved.subnetwork.coverage.text,
+                    manifest.processes);
+    // With local steps, each worker reads what it owns.
+    if (saved.exchange.is_local() || now.spec.exchange.is_local()) return from + ".\n\n";
     const ReshardingTraffic traffic = resharding_traffic(reader, saved, now);
     return fmt::format(
-        "From the checkpoint of step {} ({} workers x {} replicas, coverage {}, {} processes), {} of {} of "
-        "values and optimizer state move to another process. A process reads up to {}, all of them {}.\n\n",
-        manifest.step, manifest.workers, manifest.replicas, saved.subnetwork.coverage.text,
-        manifest.processes, format_bytes(traffic.moved_bytes), format_bytes(traffic.state_bytes),
+        "{}, {} of {} of values and optimizer state move to another process. A process reads up to {}, all of "
+        "them {}.\n\n",
+        from, format_bytes(traffic.moved_bytes), format_bytes(traffic.state_bytes),
         format_bytes(traffic.most_read_bytes), format_bytes(traffic.read_bytes));
   }
 };

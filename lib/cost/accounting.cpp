@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "cost/local_steps.h"
 #include "subnet/exchange.h"
 #include "subnet/storage.h"
 
@@ -108,6 +109,8 @@ Cost cost_of(const SubnetPlan& plan, const ExchangePlan& exchanges, const Optimi
 }
 
 Cost cost_of(const Experiment& experiment, int process) {
+  if (experiment.spec.exchange.is_local())
+    return local_cost(experiment.spec, experiment.plan, experiment.exchanges, process);
   return cost_of(experiment.plan, experiment.exchanges, experiment.spec.optimizer, process);
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "cost/local_steps.h"
 #include "cost/make_experiment.h"
 #include "cost/peak.h"
 #include "cost/step_limits.h"
@@ -54,6 +55,14 @@ struct EngineMethod {
   StepMemory memory_on(const DeviceProfile& device) const {
     return {exchanges, captures(), device.convolution_workspace_bytes};
   }
+  bool is_local() const { return spec.exchange.is_local(); }
+  Cost cost(int process) const {
+    return is_local() ? local_cost(spec, plan(), exchanges, process)
+                      : cost_of(plan(), exchanges, spec.optimizer, process);
+  }
+  StepMaxima local_maxima_on(const DeviceProfile& device, const Cost& cost, int process, int64_t batch) const {
+    return local_maxima(spec, exchanges, captures(), device.convolution_workspace_bytes, cost, process, batch);
+  }
 
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
   int different_processes() const {
@@ -94,6 +103,7 @@ EngineMethod baseline(const std::string& name, const std::string& file, Division
   ExperimentSpec spec = experiment.spec;
   if (!spec.subnetwork.is_dense()) spec.subnetwork.coverage = Coverage{};
   spec.subnetwork.construction = Construction::kBlock;  // as the division that is forecast
+  spec.exchange = {};
   spec.optimizer.shard = shard;
   spec.train.release_gradients = release;
   spec.train.reduce_every = reduce_every;
@@ -138,6 +148,15 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const EngineMethod& metho
   if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, buckets, nodes, device);
 }
 
+/// A step's share of the exchange that ends a round, which nothing hides. Between nodes, as if all were sent there.
+double local_exchange_s(const EngineMethod& method, const Cost& cost, const DeviceProfile& device) {
+  const double bytes_per_s =
+      method.division.nodes.nodes() > 1 ? device.between_bytes_per_s : device.inside_bytes_per_s;
+  const auto passes = static_cast<double>(2 * method.exchanges.buckets.size());
+  return static_cast<double>(cost.bytes_sent_per_step()) / bytes_per_s +
+         passes * device.latency_s.value_or(0) / static_cast<double>(*method.spec.exchange.every_steps);
+}
+
 /// The step of each process to examine. `costs`: of these processes, or of all.
 std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<Cost>& costs,
                                   const Machine& machine) {
@@ -149,13 +168,17 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
   std::vector<ProcessStep> steps;
   for (int process = 0; process < method.different_processes(); ++process) {
     const Cost& cost = costs[static_cast<size_t>(process)];
-    const StepMaxima maxima = memory.maxima(cost, process, method.batch_size());
+    const StepMaxima maxima = method.is_local()
+                                  ? method.local_maxima_on(machine.device, cost, process, method.batch_size())
+                                  : memory.maxima(cost, process, method.batch_size());
     ProcessStep step{.cost = cost,
                      .peak = maxima.peak,
                      .most_activations = maxima.activations,
                      .bytes_sent = cost.bytes_sent_per_step(),
                      .seconds = times.step(method.exchanges, cost, process, method.batch_size())};
-    if (method.regime_file.empty()) {
+    if (method.is_local()) {
+      step.seconds.exchange_after_s = local_exchange_s(method, cost, machine.device);
+    } else if (method.regime_file.empty()) {
       add_engine_exchange(step.seconds, cost, between[process], method.exchanges, machine.device);
     } else {
       // Collectives of whole buckets overlap the backward pass regardless of the engine's settings.
@@ -207,15 +230,20 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Proce
     forecast.settings.push_back(change.key + "=" + change.now);
   forecast.regime_file = method.regime_file;
   forecast.coverage = method.plan().coverage();
-  forecast.largest_batch = method.memory_on(device).largest_batch(
-      steps[forecast.peak_process].cost, forecast.peak_process, device.tensor_bytes());
+  const Cost& cost = steps[forecast.peak_process].cost;
+  const int process = forecast.peak_process;
+  forecast.largest_batch =
+      method.is_local() ? largest_batch([&](int64_t batch) {
+        return method.local_maxima_on(device, cost, process, batch).peak.total() <= device.tensor_bytes();
+      })
+                        : method.memory_on(device).largest_batch(cost, process, device.tensor_bytes());
   return forecast;
 }
 
 StepForecast forecast_engine(const EngineMethod& method, const Machine& machine) {
   std::vector<Cost> costs;
   for (int process = 0; process < method.different_processes(); ++process)
-    costs.push_back(cost_of(method.plan(), method.exchanges, method.spec.optimizer, process));
+    costs.push_back(method.cost(process));
   return forecast_engine(method, steps_of(method, costs, machine), machine);
 }
 
@@ -374,6 +402,12 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
         if (method != &own || train != spec.train)
           others.push_back(forecast_engine(with(*method, train), machine));
     others.push_back(forecast_fsdp(with(ddp, forms_of(ddp.spec.train, checkpoints).front()), machine));
+  }
+  if (own.is_local() && !spec.subnetwork.is_dense()) {
+    ExperimentSpec diloco = zero1.spec;
+    diloco.exchange = spec.exchange;
+    others.push_back(
+        forecast_engine(EngineMethod{"dense, local steps", dense, std::move(diloco), slot_map}, machine));
   }
   const int64_t smaller = own.batch_size() - 1;
   if (!best_of(others, [](const auto& other) { return other.in_this_program && other.coverage == 1; }))

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "cost/local_steps.h"
 #include "cost/record_step.h"
 #include "cost/step_limits.h"
 #include "subnet/exchange.h"
@@ -305,7 +306,7 @@ StepMemory::BucketSizes StepMemory::sizes_of(size_t index, int process,
   for (size_t s = 0; s < bucket.segments.size(); ++s) {
     const Segment& segment = bucket.segments[s];
     const int64_t strided = strided_elements_of_[index][s];
-    if (strided == 0 || !segment.is_read_by(process)) continue;
+    if (strided == 0 || !segment.is_read_by(process) || segment.holders.empty()) continue;
     sizes.unpacked += segment.elements * type_bytes;
     if (segment.is_held_by(process) && !exchanges_.accumulates()) sizes.strided += strided * type_bytes;
   }
@@ -340,10 +341,19 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
   return good;
 }
 
+StepMaxima step_maxima(const Experiment& experiment, StepCaptures& captures,
+                       int64_t convolution_workspace_bytes, const Cost& cost, int process) {
+  const auto& [spec, plan, exchanges, nodes] = experiment;
+  const int64_t batch_size = spec.train.batch_size_per_worker;
+  if (spec.exchange.is_local())
+    return local_maxima(spec, exchanges, captures, convolution_workspace_bytes, cost, process, batch_size);
+  return StepMemory(exchanges, captures, convolution_workspace_bytes).maxima(cost, process, batch_size);
+}
+
 MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu) {
   StepCaptures captures(step_shape(experiment.spec, on_gpu), experiment.plan);
-  return StepMemory(experiment.exchanges, captures, /*convolution_workspace_bytes=*/0)
-      .maxima(cost_of(experiment, process), process, experiment.spec.train.batch_size_per_worker)
+  return step_maxima(experiment, captures, /*convolution_workspace_bytes=*/0, cost_of(experiment, process),
+                     process)
       .peak;
 }
 

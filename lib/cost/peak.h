@@ -48,6 +48,10 @@ class StepMemory {
   std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: in strided pieces
 };
 
+/// Of a process of the experiment, with local steps or without. `captures`: of its plan; `cost`: of the process.
+StepMaxima step_maxima(const Experiment& experiment, StepCaptures& captures,
+                       int64_t convolution_workspace_bytes, const Cost& cost, int process);
+
 /// Peak of a process of the experiment, without a device's convolution workspace.
 MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu);
 

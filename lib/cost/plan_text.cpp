@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "spec/table.h"
@@ -171,6 +173,17 @@ std::string forecast_table(const Forecast& forecast, int64_t micro_batches) {
   return text + "\n";
 }
 
+/// What the exchange that ends a round sends and takes.
+std::string local_steps_text(const StepForecast& plan, int64_t every_steps) {
+  const auto steps = static_cast<double>(every_steps);
+  const double round_ms = plan.exchange_ms * steps;
+  return fmt::format(
+      "Local steps: one exchange per {} steps, in which a process sends up to {}; it takes {}. With\n"
+      "exchange.every_steps of {:.0f} or more, exchanges take at most a tenth of the time of the passes.\n",
+      every_steps, format_bytes(plan.bytes_sent * every_steps), format_milliseconds(round_ms),
+      std::max(1.0, std::ceil(round_ms / (0.1 * plan.compute_ms))));
+}
+
 /// Batch, rate and length of this plan's run.
 std::string run_text(const RunForecast& run) {
   std::string text = fmt::format("A step of this plan trains on {} samples", run.global_batch_samples);
@@ -279,6 +292,7 @@ std::string describe_plan(const PlanFigures& plan, const ExperimentSpec& spec) {
   const Forecast& forecast = plan.forecast.value();
   const int64_t slots_per_process = int64_t{plan.workers} * plan.replicas / plan.processes;
   text += forecast_table(forecast, train.accumulate_steps * slots_per_process);
+  if (spec.exchange.is_local()) text += local_steps_text(forecast.plan, *spec.exchange.every_steps);
   text += model_parallel_table(forecast.model_parallel);
   text += summary(plan);
   text += verdict_text(forecast, plan.coverage);

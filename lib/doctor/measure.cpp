@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/device.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "engine/train_step.h"
 #include "layers/tensors.h"
 #include "spec/json_fields.h"
@@ -115,12 +115,14 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
   use_own_cores();
   const std::unique_ptr<Communicator> comm =
       fake_communicator(process, experiment.exchanges.slot_map.processes, device);
-  Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, *comm);
-  engine.set_values(
+  const OwnedEngines owned(experiment, *comm);
+  const Engines engines = owned.engines();
+  engines.set_values(
       [&](int parameter) { return random_values(experiment.plan.layout.parameters[parameter], device); });
-  TrainStep train_step(experiment, engine, *comm);
+  TrainStep train_step(experiment, engines, *comm);
   const auto run = [&](int64_t step) {
     train_step.run(step, spec.optimizer.lr(), [&] { return random_batch(spec, device); });
+    if (OuterExchange* const outer = engines.outer()) outer->run();
   };
 
   run(0);

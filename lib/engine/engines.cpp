@@ -1,7 +1,5 @@
 #include "engine/engines.h"
 
-#include <set>
-
 namespace sdp {
 
 std::vector<Engines::Place> Engines::slots() const {
@@ -10,6 +8,12 @@ std::vector<Engines::Place> Engines::slots() const {
     for (const Slot& slot : engine->store().slots())
       places.push_back({engine, static_cast<int>(&slot - engine->store().slots().data()), slot});
   return places;
+}
+
+void Engines::set_values(const std::function<at::Tensor(int parameter)>& full) const {
+  for (Engine* engine : all_)
+    engine->set_values(full);
+  if (outer_) outer_->set_anchors();
 }
 
 void Engines::initialize(uint64_t seed) const {
@@ -76,21 +80,19 @@ OwnedEngines::OwnedEngines(const Experiment& experiment, Communicator& comm) {
         std::make_unique<Engine>(experiment.plan, experiment.exchanges, experiment.spec.optimizer, comm));
     return;
   }
-  alone_ = connect({.rank = 0, .world = 1}, comm.device(), {.backend = BackendKind::kGloo});
-  std::set<int> workers;
-  for (const Slot& slot : experiment.exchanges.slot_map.slots_of(comm.rank()))
-    workers.insert(slot.worker);
+  alone_ = connect(Ranks(), comm.device(), {.backend = BackendKind::kGloo});
+  const auto& [spec, plan_of_all, exchanges, nodes] = experiment;
   std::vector<Engine*> all;
-  for (const int worker : workers) {
-    const LocalPlan& plan =
-        *plans_.emplace_back(std::make_unique<const LocalPlan>(local_plan(experiment, worker)));
+  for (const int worker : workers_of(exchanges.slot_map, comm.rank())) {
+    const LocalPlan& plan = *plans_.emplace_back(
+        std::make_unique<const LocalPlan>(local_plan(spec.optimizer, plan_of_all, exchanges, worker)));
     all.push_back(
         engines_.emplace_back(std::make_unique<Engine>(plan.plan, plan.exchanges, plan.optimizer, *alone_))
             .get());
   }
-  outer_plan_ = std::make_unique<const ExchangePlan>(outer_exchanges(experiment));
-  outer_ = std::make_unique<OuterExchange>(experiment.plan, *outer_plan_, experiment.spec.exchange,
-                                           experiment.spec.optimizer.ema_decay, all, comm);
+  outer_plan_ = std::make_unique<const ExchangePlan>(outer_exchanges(plan_of_all, exchanges));
+  outer_ = std::make_unique<OuterExchange>(plan_of_all, *outer_plan_, spec.exchange,
+                                           spec.optimizer.ema_decay, all, comm);
 }
 
 OwnedEngines::~OwnedEngines() = default;

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/outer_exchange.h"
+#include "experiment/experiment.h"
 #include "experiment/local_plan.h"
 
 namespace sdp {
@@ -39,7 +40,8 @@ class Engines {
   };
   std::vector<Place> slots() const;
 
-  /// As Engine::initialize.
+  // As those of Engine.
+  void set_values(const std::function<at::Tensor(int parameter)>& full) const;
   void initialize(uint64_t seed) const;
   void await_all_values() const;
   /// A unit's slice of a parameter; undefined if this process does not store it. With local steps, ask between

@@ -62,7 +62,8 @@ void LocalBucket::add_segments() {
     const SegmentRange shard{s, segment.shard_begin(me), segment.shard_elements(me), next.shard};
     SegmentOffsets& offsets = offsets_.emplace_back(next);
     offsets.state = options.shard ? next.shard : next.held + shard.begin;
-    if (segment.is_read_by(me) && !context_.store.is_flat(segment)) {
+    const bool gets_values = segment.is_read_by(me) && !segment.holders.empty();
+    if (gets_values && !context_.store.is_flat(segment)) {
       offsets.assembled = assembled_elements_;
       assembled.push_back({s, 0, segment.elements, assembled_elements_});
       assembled_elements_ += segment.elements;

@@ -7,7 +7,9 @@
 #include <map>
 #include <optional>
 
+#include "engine/flat_copies.h"
 #include "engine/local_exchange.h"
+#include "experiment/local_plan.h"
 #include "layers/tensors.h"
 #include "process/allocations.h"
 #include "subnet/exchange.h"
@@ -56,7 +58,7 @@ class OuterExchange::Bucket {
   void add_copy(Engine& engine, int worker, size_t segment);
   void add_targets(const Engine& engine, size_t segment);
   void add_messages();
-  std::vector<int> workers_of(int process, size_t segment) const;
+  std::vector<int> owners_on(int process, size_t segment) const;
 
   at::Tensor flat(const std::function<const std::vector<at::Tensor>&(const Copy&)>& tensors) const;
   at::Tensor mean_over_owners(const at::Tensor& of_copies);
@@ -155,12 +157,12 @@ void OuterExchange::Bucket::add_targets(const Engine& engine, size_t s) {
   }
 }
 
-std::vector<int> OuterExchange::Bucket::workers_of(int process, size_t segment) const {
-  std::vector<int> workers;
-  for (const Slot& slot : exchanges_.slot_map.slots_of(process))
-    if (slot.replica == 0 && plan_.owners(layout_.segments[segment].unit).contains(slot.worker))
-      workers.push_back(slot.worker);
-  return workers;
+/// The process's owners of the segment.
+std::vector<int> OuterExchange::Bucket::owners_on(int process, size_t segment) const {
+  std::vector<int> owners;
+  for (const int worker : workers_of(exchanges_.slot_map, process))
+    if (plan_.owners(layout_.segments[segment].unit).contains(worker)) owners.push_back(worker);
+  return owners;
 }
 
 /// A message has each range once for every worker of the sender that owns it.
@@ -180,7 +182,7 @@ void OuterExchange::Bucket::add_messages() {
       }
     });
     reduction_.for_each_range(other, me, [&](size_t segment, int64_t, int64_t elements) {
-      for (const int worker : workers_of(other, segment)) {
+      for (const int worker : owners_on(other, segment)) {
         found[{segment, worker}] = {.is_own = false, .offset = received_elements_};
         received_elements_ += elements;
       }
@@ -287,11 +289,11 @@ void OuterExchange::Bucket::exchange() {
     changes.narrow(0, copy.range.offset, copy.range.elements)
         .add_(anchors_.narrow(0, held_.at(copy.range.segment), copy.range.elements));
   const auto add_squares = [&](int64_t index, const at::Tensor& x) {
-    outer_.squares_[index].add_(x.to(at::kDouble).square_().sum());
+    outer_.squares_[index].add_(at::dot(x, x));  // in one pass, without a copy
   };
   add_squares(0, changes);
   at::Tensor update = mean_over_owners(changes);
-  changes = {};
+  changes.reset();
   add_squares(1, update);
   if (momentum_.defined()) {
     momentum_.mul_(rule.momentum).add_(update);

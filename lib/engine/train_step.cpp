@@ -175,6 +175,7 @@ void TrainStep::update_worker(size_t last_slot, double lr, const at::Tensor& los
   if (result.gradient_norm.defined())
     result.gradient_norm += engine.gradient_norm() / static_cast<double>(engines_.all().size());
   update(engine, lr);
+  engine.await_all_values();  // nothing is exchanged: only copies are freed
 }
 
 StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,

@@ -2,21 +2,28 @@
 
 namespace sdp {
 
-LocalPlan local_plan(const Experiment& experiment, int worker) {
-  SubnetPlan plan = experiment.plan.of_worker(worker);
-  const SlotMap alone{.replicas = experiment.exchanges.slot_map.replicas, .first_worker = worker};
-  ExchangePlan exchanges = make_exchange_plan(plan, alone, experiment.exchanges.options);
-  OptimizerSpec optimizer = experiment.spec.optimizer;
-  optimizer.ema_decay = 0;  // the exchange averages the values that it sets
-  return {std::move(plan), std::move(exchanges), std::move(optimizer)};
+LocalPlan local_plan(const OptimizerSpec& optimizer, const SubnetPlan& plan, const ExchangePlan& exchanges,
+                     int worker) {
+  LocalPlan local{.plan = plan.of_worker(worker), .exchanges = {}, .optimizer = optimizer};
+  local.exchanges =
+      make_exchange_plan(local.plan, {.replicas = exchanges.slot_map.replicas, .first_worker = worker},
+                         exchanges.options);
+  local.optimizer.ema_decay = 0;  // the exchange averages the values that it sets
+  return local;
 }
 
-ExchangePlan outer_exchanges(const Experiment& experiment) {
-  const ExchangeOptions& inner = experiment.exchanges.options;
-  const bool is_fp64 = sum_type(inner.precision) == ElementType::kF64;
-  return make_exchange_plan(experiment.plan, experiment.exchanges.slot_map,
+ExchangePlan outer_exchanges(const SubnetPlan& plan, const ExchangePlan& exchanges) {
+  const bool is_fp64 = sum_type(exchanges.options.precision) == ElementType::kF64;
+  return make_exchange_plan(plan, exchanges.slot_map,
                             {.precision = is_fp64 ? Precision::kFp64 : Precision::kFp32,
-                             .bucket_bytes = inner.bucket_bytes});
+                             .bucket_bytes = exchanges.options.bucket_bytes});
+}
+
+std::vector<int> workers_of(const SlotMap& slot_map, int process) {
+  std::vector<int> workers;
+  for (const Slot& slot : slot_map.slots_of(process))
+    if (workers.empty() || workers.back() != slot.worker) workers.push_back(slot.worker);
+  return workers;
 }
 
 }  // namespace sdp

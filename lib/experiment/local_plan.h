@@ -3,7 +3,9 @@
 // The plans of local steps (exchange.every_steps). Between two exchanges every worker trains alone: its engine
 // follows a plan in which it is the only worker. The exchange follows the plan of all workers.
 
-#include "experiment/experiment.h"
+#include "experiment/experiment_spec.h"
+#include "subnet/exchange_plan.h"
+#include "subnet/plan.h"
 
 namespace sdp {
 
@@ -13,9 +15,14 @@ struct LocalPlan {
   ExchangePlan exchanges;
   OptimizerSpec optimizer;
 };
-LocalPlan local_plan(const Experiment& experiment, int worker);
+/// `plan`, `exchanges`: of all workers.
+LocalPlan local_plan(const OptimizerSpec& optimizer, const SubnetPlan& plan, const ExchangePlan& exchanges,
+                     int worker);
 
 /// The buckets of the exchange: in the sum type, whatever the decay or group of their parameters.
-ExchangePlan outer_exchanges(const Experiment& experiment);
+ExchangePlan outer_exchanges(const SubnetPlan& plan, const ExchangePlan& exchanges);
+
+/// The workers of a process, ascending.
+std::vector<int> workers_of(const SlotMap& slot_map, int process);
 
 }  // namespace sdp

@@ -57,6 +57,10 @@ Regime regime_of(const SubnetworkSpec& spec) {
 }
 
 std::string method_of(const ExperimentSpec& spec) {
+  if (spec.exchange.is_local()) {
+    if (!spec.subnetwork.is_dense()) return method_name(regime_of(spec.subnetwork)) + ", local steps";
+    return spec.exchange.outer.momentum > 0 ? "DiLoCo" : "local SGD";
+  }
   if (owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) < spec.subnetwork.workers)
     return method_name(regime_of(spec.subnetwork));
   if (!spec.optimizer.shard) return "DDP";

@@ -201,6 +201,22 @@ void check_cuda_graph(const ExperimentSpec& spec, const Positions& positions) {
   if (spec.data.mixup_alpha > 0 || spec.data.cutmix_alpha > 0) fail("mixed images have a share of their own");
 }
 
+/// Checks that nothing contradicts local steps.
+void check_local_steps(const ExperimentSpec& spec, const Positions& positions) {
+  if (!spec.exchange.is_local()) {
+    if (spec.exchange.outer != OuterSpec())
+      fail_at(positions.of("exchange.outer"), "exchange.outer",
+              "found an outer optimizer without local steps, expected exchange.every_steps too");
+    return;
+  }
+  if (spec.train.cuda_graph)
+    fail_at(positions.of("train.cuda_graph"), "train.cuda_graph",
+            "found true with local steps (exchange.every_steps), expected false");
+  if (spec.exchange.outer.nesterov && spec.exchange.outer.momentum == 0)
+    fail_at(positions.of("exchange.outer.nesterov"), "exchange.outer.nesterov",
+            "found true with momentum 0, expected false or a momentum above 0");
+}
+
 /// Checks that only images that are held in memory are to be kept on the device.
 void check_location(const ExperimentSpec& spec, const Positions& positions) {
   const bool fits = spec.data.kind() == DataKind::kHeldImages;
@@ -280,6 +296,7 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
   check({"data.normalization", "data.name"}, check_normalization);
   check({"train.backend", "train.device"}, check_backend);
   check({"train.cuda_graph", "train.device", "model", "data"}, check_cuda_graph);
+  check({"exchange", "train.cuda_graph"}, check_local_steps);
   check({"model"}, check_model_sizes);
   if (named_files == NamedFiles::kMustExist) check({"data.path", "data.name"}, check_data_folder);
 }

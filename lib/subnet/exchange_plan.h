@@ -49,7 +49,7 @@ struct Segment {
   std::vector<Slice> slices;
   int64_t elements = 0;
   int owner_slots = 1;    ///< owners of the unit times R; the divisor of a gradient sum
-  MemberSet holders;      ///< processes that run a slot of an owner
+  MemberSet holders;      ///< processes that run a slot of an owner; none: nobody changes the values
   MemberSet readers;      ///< processes that store the values: the holders, or with backward masking all
   int64_t alignment = 1;  ///< of the shards, in elements
 

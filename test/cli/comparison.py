@@ -65,13 +65,20 @@ def compare_run(run_dir, data, spec, learning_rate):
 
     model = library_model(spec["model"]).to(TORCH_TYPE[precision])
     harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
-    torch_optimizer = make_optimizer(model, optimizer)
-    if decay := optimizer.get("ema_decay"):
+    clip_norm, decay = optimizer.get("clip_norm", 0), optimizer.get("ema_decay", 0)
+    if exchange := spec.get("exchange"):
+        expected, correct, expected_buffers, averages = oracle.train_locally(
+            model, lambda copied: make_optimizer(copied, optimizer), regime, batches, steps, exchange, clip_norm, learning_rate,
+            decay,
+        )
+    else:
+        torch_optimizer = make_optimizer(model, optimizer)
         average = AveragedModel(model.net, multi_avg_fn=get_ema_multi_avg_fn(decay))
         torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model.net))
-    expected, correct, expected_buffers = oracle.train(
-        model, torch_optimizer, regime, batches, steps, optimizer.get("clip_norm", 0), learning_rate
-    )
+        expected, correct, expected_buffers = oracle.train(
+            model, torch_optimizer, regime, batches, steps, clip_norm, learning_rate
+        )
+        averages = dict(average.module.named_parameters())
     actual = harness.trace_losses(run_dir)
     assert len(actual) == steps * plan["workers"]
     for (step, worker), loss in expected.items():
@@ -82,7 +89,7 @@ def compare_run(run_dir, data, spec, learning_rate):
     compare_values(final, dict(model.named_parameters()), precision)
     if decay:
         final = harness.checkpoint_values(run_dir, steps, model, "ema")
-        compare_values(final, dict(average.module.named_parameters()), precision)
+        compare_values(final, averages, precision)
     compare_buffers(harness.checkpoint_buffer_pieces(run_dir, steps), expected_buffers, model, regime, precision)
 
 

@@ -223,7 +223,7 @@ def write_config(folder: Path, name: str, data_dir: Path, **sections) -> Path:
     }
     for section, values in sections.items():
         if isinstance(values, dict):
-            spec[section].update(values)
+            spec.setdefault(section, {}).update(values)
         else:
             spec[section] = values
     path = folder / f"{name}.yaml"

@@ -1,6 +1,8 @@
 """The training loop that sdp-train is compared with, in plain PyTorch: dense full models (library_models.py); hidden units
 that a worker does not have are multiplied by 0; gradients are averaged over the owners by hand."""
 
+import copy
+
 import torch
 from torch.nn import functional as F
 
@@ -80,3 +82,61 @@ def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=N
                 group["lr"] = learning_rate(step)
         optimizer.step()
     return losses, correct, buffers
+
+
+def train_locally(model, make_optimizer, regime, batches, steps, exchange, clip_norm=0, learning_rate=None, ema_decay=0):
+    """Local steps in plain PyTorch: every worker trains a dense model of its own, whose unowned values stay as they are, and
+    after every few steps the owners' mean change is applied to `model` by an outer SGD. Returns what train() returns, and the
+    moving average of the values of `model`, by name."""
+    workers = range(regime.workers)
+    parameters = dict(model.named_parameters())
+    dtype = next(iter(parameters.values())).dtype
+    masks = [{n: regime.gradient_mask(model, n, p.shape, k).to(dtype) for n, p in parameters.items()} for k in workers]
+    count = {name: sum(mask[name] for mask in masks) for name in parameters}
+    own = [copy.deepcopy(model) for _ in workers]
+    optimizers = [make_optimizer(copied) for copied in own]
+    momentum = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    average = {name: p.detach().clone() for name, p in parameters.items()}
+    outer = {"lr": 0.7, "momentum": 0.9, "nesterov": True} | exchange.get("outer", {})
+    warmup = exchange.get("warmup_steps", 0)
+    losses, correct = {}, {}
+    for step in range(1, steps + 1):
+        for k in workers:
+            before = {name: p.detach().clone() for name, p in own[k].named_parameters()}
+            optimizers[k].zero_grad()
+            micro_batches = batches(step, k)
+            for inputs, labels in micro_batches:
+                logits = own[k](inputs, regime.forward_masks(k, dtype), regime.construction, dict(own[k].named_buffers()))
+                loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten())
+                (loss / len(micro_batches)).backward()
+                losses[step, k] = losses.get((step, k), 0) + loss.item() / len(micro_batches)
+                correct[step, k] = correct.get((step, k), 0) + (logits.max(-1).indices == labels).sum().item()
+            for name, p in own[k].named_parameters():
+                p.grad = torch.zeros_like(p) if p.grad is None else p.grad * masks[k][name]
+            if clip_norm:
+                torch.nn.utils.clip_grad_norm_(own[k].parameters(), clip_norm)
+            for group in optimizers[k].param_groups if learning_rate else []:
+                group["lr"] = learning_rate(step)
+            optimizers[k].step()
+            with torch.no_grad():
+                for name, p in own[k].named_parameters():
+                    p.copy_(torch.where(masks[k][name].bool(), p, before[name]))
+        if not (step <= warmup or (step - warmup) % exchange["every_steps"] == 0 or step == steps):
+            continue
+        mine = [dict(copied.named_parameters()) for copied in own]
+        with torch.no_grad():
+            for name, anchor in parameters.items():
+                change = sum((anchor - mine[k][name]) * masks[k][name] for k in workers) / count[name]
+                momentum[name] = outer["momentum"] * momentum[name] + change
+                anchor -= outer["lr"] * (change + outer["momentum"] * momentum[name] if outer["nesterov"] else momentum[name])
+                average[name].lerp_(anchor, 1 - ema_decay)
+                states = [optimizers[k].state[mine[k][name]] for k in workers]
+                for key in [key for key in states[0] if key != "step" and states[0][key] is not None]:
+                    mean = sum(states[k][key] * masks[k][name] for k in workers) / count[name]
+                    for k in workers:
+                        kind = exchange.get("inner_state", "keep")
+                        if kind != "keep":
+                            states[k][key].copy_(mean * masks[k][name] if kind == "average" else torch.zeros_like(mean))
+                for k in workers:
+                    mine[k][name].copy_(anchor)
+    return losses, correct, [dict(copied.named_buffers()) for copied in own], average
