@@ -12,7 +12,7 @@ namespace {
 /// Elements of a bucket in the exchange that ends a round, on one process (engine/outer_exchange.cpp).
 struct RoundElements {
   int64_t read = 0, held = 0, shard = 0;
-  int64_t copies = 0;  ///< held by its workers, each counted
+  int64_t copies = 0;   ///< held by its workers, each counted
   Volume reduced = {};  ///< a message for each worker
   Volume gathered = {};
 };
@@ -76,12 +76,12 @@ Cost local_cost(const ExperimentSpec& spec, const SubnetPlan& plan, const Exchan
   sum.gradient_bytes += sum.accumulation_bytes;
   sum.units.assign(units.begin(), units.end());
   const ExchangePlan outer = outer_exchanges(plan, exchanges);
-  const int64_t moments =
-      (spec.exchange.outer.momentum > 0 ? 1 : 0) + (spec.optimizer.ema_decay > 0 ? 1 : 0);
+  const int64_t moments = (spec.exchange.outer.momentum > 0 ? 1 : 0) + (spec.optimizer.ema_decay > 0 ? 1 : 0);
   // With inner_state average, the moments of the workers' optimizers take the same way as their values.
   int64_t times = 1;
   if (spec.exchange.inner_state == InnerState::kAverage)
-    times += static_cast<int64_t>(spec.optimizer.state_names().size()) - (spec.optimizer.ema_decay > 0 ? 1 : 0);
+    times +=
+        static_cast<int64_t>(spec.optimizer.state_names().size()) - (spec.optimizer.ema_decay > 0 ? 1 : 0);
   for (int b = 0; b < static_cast<int>(outer.buckets.size()); ++b) {
     const RoundElements of = round_elements(plan, outer, b, process);
     const int64_t bytes = bytes_of(outer.buckets[static_cast<size_t>(b)].type);

@@ -91,8 +91,8 @@ OwnedEngines::OwnedEngines(const Experiment& experiment, Communicator& comm) {
             .get());
   }
   outer_plan_ = std::make_unique<const ExchangePlan>(outer_exchanges(plan_of_all, exchanges));
-  outer_ = std::make_unique<OuterExchange>(plan_of_all, *outer_plan_, spec.exchange,
-                                           spec.optimizer.ema_decay, all, comm);
+  outer_ = std::make_unique<OuterExchange>(plan_of_all, *outer_plan_, spec.exchange, spec.optimizer.ema_decay,
+                                           all, comm);
 }
 
 OwnedEngines::~OwnedEngines() = default;

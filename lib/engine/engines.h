@@ -1,7 +1,7 @@
 #pragma once
 
-// The engines of a process: one for all its workers, whose gradients are averaged in every step, or with local
-// steps (exchange.every_steps) one for each worker, and the exchange that ends a round.
+// The engines of a process: one for all its workers, whose gradients are averaged in every step, or with
+// local steps (exchange.every_steps) one for each worker, and the exchange that ends a round.
 
 #include <functional>
 #include <memory>
@@ -44,8 +44,8 @@ class Engines {
   void set_values(const std::function<at::Tensor(int parameter)>& full) const;
   void initialize(uint64_t seed) const;
   void await_all_values() const;
-  /// A unit's slice of a parameter; undefined if this process does not store it. With local steps, ask between
-  /// rounds only: then all workers have the same values.
+  /// A unit's slice of a parameter; undefined if this process does not store it. With local steps, ask
+  /// between rounds only: then all workers have the same values.
   at::Tensor find_slice(int parameter, int unit) const;
   bool has_average() const { return outer_ ? outer_->has_average() : all_.front()->has_average(); }
   void read_average(int parameter, int unit, const at::Tensor& flat) const;

@@ -61,8 +61,9 @@ class FullModel : public TensorSource {
   std::map<std::string, at::Tensor> parameters_;
 };
 
-/// Assembled from the processes of running engines, with local steps between rounds. All functions are collective, including the constructor;
-/// the values of a branch that not all processes have are exchanged in one collective.
+/// Assembled from the processes of running engines, with local steps between rounds. All functions are
+/// collective, including the constructor; the values of a branch that not all processes have are exchanged in
+/// one collective.
 class LiveFullModel : public FullModel {
  public:
   LiveFullModel(const SubnetPlan& plan, const ExchangePlan& exchanges, const Engines& engines,

@@ -15,15 +15,6 @@ at::Tensor range_of(const at::Tensor& tensor, const SegmentRange& range) {
   return tensor.narrow(0, range.offset, range.elements);
 }
 
-StateRange state_range(const std::string& kind, const SliceRange& slice, const at::Tensor& tensor) {
-  return {.kind = kind,
-          .parameter = slice.parameter,
-          .unit = slice.unit,
-          .begin = slice.begin,
-          .end = slice.end,
-          .values = tensor.narrow(0, slice.offset, slice.elements())};
-}
-
 int64_t bytes_in(const std::vector<at::Tensor>& tensors) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors)
@@ -32,6 +23,15 @@ int64_t bytes_in(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+StateRange state_range(const std::string& kind, const SliceRange& slice, const at::Tensor& tensor) {
+  return {.kind = kind,
+          .parameter = slice.parameter,
+          .unit = slice.unit,
+          .begin = slice.begin,
+          .end = slice.end,
+          .values = tensor.narrow(0, slice.offset, slice.elements())};
+}
 
 LocalBucket::LocalBucket(const BucketContext& context, int bucket, bool in_place)
     : context_(context),

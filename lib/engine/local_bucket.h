@@ -35,6 +35,9 @@ struct StateRange {
   int worker = kAllWorkers;
 };
 
+/// The range that is at the slice's offset in a flat tensor.
+StateRange state_range(const std::string& kind, const SliceRange& slice, const at::Tensor& tensor);
+
 /// What all buckets of an engine use. All of it must outlive them.
 struct BucketContext {
   const SubnetPlan& plan;

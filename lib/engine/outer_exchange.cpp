@@ -3,9 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <map>
-#include <optional>
+#include <utility>
 
 #include "engine/flat_copies.h"
 #include "engine/local_exchange.h"
@@ -16,8 +15,8 @@
 
 namespace sdp {
 
-/// A bucket on one process. Flat tensors are [copies]: every segment of every local owner, [held]: every
-/// segment that a local worker owns, [read]: the same with frozen ones, and [shard]: what the process sums.
+/// A bucket on one process. Its flat tensors are [copies]: the segments of every local owner; [read]: all
+/// segments that the process stores, those that it holds first; [held]: these; [shard]: what it averages.
 class OuterExchange::Bucket {
  public:
   Bucket(OuterExchange& outer, const SubnetPlan& plan, const ExchangePlan& exchanges, int bucket,
@@ -25,67 +24,56 @@ class OuterExchange::Bucket {
 
   void set_anchors();
   void exchange();
-  int64_t bytes() const;
   std::vector<StateRange> state() const;
   void load(const std::function<void(const StateRange& range)>& read);
-  void read_average(int parameter, int unit, const at::Tensor& flat) const;
 
  private:
-  /// A segment as a local worker owns it. Its tensors are views of the engine's, by slice.
-  struct Copy {
-    int worker = 0;
-    SegmentRange range;  ///< in [copies]
-    std::vector<at::Tensor> values;
-    std::vector<std::vector<at::Tensor>> moments;  ///< by name
-  };
-  /// A slice's values, wherever an engine stores them, and where the slice is in [read].
-  struct Target {
+  /// A slice as an engine stores it, and where it is in flat tensors. Of an owner, one is also a copy.
+  struct Place {
     at::Tensor values;
-    int64_t offset = 0;
+    int64_t read = 0;
+    int64_t copy = 0;
   };
-  /// One summand of a shard: in [copies] or, of another process's worker, in what was received.
+  /// What a worker contributes to a shard: in [copies] or, of another process's worker, in what is received.
   struct Summand {
     bool is_own = true;
     int64_t offset = 0;
   };
-  struct Message {
-    std::vector<SegmentRange> ranges;  ///< offsets in [copies]
-    std::vector<int64_t> splits;
+  struct Messages {
+    std::vector<int64_t> splits;  ///< by process
     int64_t elements = 0;
   };
 
-  void add_segments(const std::vector<Engine*>& engines);
-  void add_copy(Engine& engine, int worker, size_t segment);
-  void add_targets(const Engine& engine, size_t segment);
+  void add_segments();
+  void add_places(Engine& engine, size_t segment);
   void add_messages();
   std::vector<int> owners_on(int process, size_t segment) const;
 
-  at::Tensor flat(const std::function<const std::vector<at::Tensor>&(const Copy&)>& tensors) const;
+  at::Tensor flat(const std::vector<Place>& copies) const;
+  void set(const std::vector<Place>& places, const at::Tensor& read) const;
   at::Tensor mean_over_owners(const at::Tensor& of_copies);
   at::Tensor gather(const at::Tensor& shard);
   at::Tensor anchor_shard() const;
-  void set_values(const at::Tensor& read);
-  void average_moments();
-  StateRange range_of(const char* kind, const SliceRange& slice, const at::Tensor& tensor) const;
+  void add_squares(int64_t index, const at::Tensor& x) { outer_.squares_[index].add_(at::dot(x, x)); }
 
   OuterExchange& outer_;
   const SubnetPlan& plan_;
-  const ExchangePlan& exchanges_;
+  const SlotMap& slot_map_;
   const sdp::Bucket& layout_;
   const Exchange reduction_;
   LocalExchange values_;
   const at::TensorOptions options_;
 
-  std::vector<Copy> copies_;
-  std::vector<Target> targets_;
-  std::map<size_t, int64_t> held_;  ///< by segment: offset in [held]
-  std::map<size_t, int64_t> read_;
-  std::vector<SegmentRange> shards_;
-  std::vector<std::vector<Summand>> summands_;  ///< by shard, in the order of workers
-  Message sent_;
-  std::vector<int64_t> received_splits_;
-  int64_t copied_elements_ = 0, held_elements_ = 0, read_elements_ = 0, shard_elements_ = 0;
-  int64_t received_elements_ = 0;
+  std::map<size_t, int64_t> offsets_;                     ///< by segment: in [read]
+  std::map<std::pair<size_t, int>, int64_t> copies_;      ///< by segment and worker: in [copies]
+  std::vector<Place> owned_;                              ///< one per slice of a copy
+  std::vector<std::vector<Place>> moments_;               ///< by name: likewise
+  std::vector<Place> stored_;                             ///< all places of values
+  std::vector<SegmentRange> shards_;                      ///< offsets in [shard]
+  std::vector<std::vector<Summand>> summands_;            ///< by shard, in the order of workers
+  std::vector<std::pair<int64_t, int64_t>> sent_ranges_;  ///< in [copies]: first element, elements
+  Messages sent_, received_;
+  int64_t copy_elements_ = 0, read_elements_ = 0, held_elements_ = 0, shard_elements_ = 0;
 
   at::Tensor anchors_;   ///< [held]
   at::Tensor momentum_;  ///< [shard]; undefined without momentum
@@ -96,12 +84,16 @@ OuterExchange::Bucket::Bucket(OuterExchange& outer, const SubnetPlan& plan, cons
                               int bucket, const std::vector<Engine*>& engines)
     : outer_(outer),
       plan_(plan),
-      exchanges_(exchanges),
+      slot_map_(exchanges.slot_map),
       layout_(exchanges.buckets[static_cast<size_t>(bucket)]),
       reduction_(exchanges, bucket, ExchangeKind::kReduceGradients),
       values_(Exchange(exchanges, bucket, ExchangeKind::kGatherValues), outer.comm_, outer.gather_clock_),
-      options_(at::TensorOptions(scalar_type(layout_.type)).device(outer.comm_.device())) {
-  add_segments(engines);
+      options_(at::TensorOptions(scalar_type(layout_.type)).device(outer.comm_.device())),
+      moments_(outer.inner_states_.size()) {
+  add_segments();
+  for (Engine* engine : engines)
+    for (const auto& [segment, offset] : offsets_)
+      add_places(*engine, segment);
   add_messages();
   const MemoryScope scope(MemoryKind::kOptimizer);
   anchors_ = at::zeros({held_elements_}, options_);
@@ -109,58 +101,46 @@ OuterExchange::Bucket::Bucket(OuterExchange& outer, const SubnetPlan& plan, cons
   if (outer.ema_decay_ > 0) average_ = at::zeros({shard_elements_}, options_);
 }
 
-void OuterExchange::Bucket::add_segments(const std::vector<Engine*>& engines) {
+void OuterExchange::Bucket::add_segments() {
   const int me = outer_.comm_.rank();
-  for (size_t s = 0; s < layout_.segments.size(); ++s) {
-    const Segment& segment = layout_.segments[s];
-    if (!segment.is_read_by(me)) continue;
-    read_[s] = read_elements_;
-    for (Engine* engine : engines) {
-      const int worker = engine->store().slots().front().worker;
-      if (plan_.owners(segment.unit).contains(worker)) add_copy(*engine, worker, s);
-      add_targets(*engine, s);
+  for (const bool held : {true, false}) {
+    for (size_t s = 0; s < layout_.segments.size(); ++s) {
+      const Segment& segment = layout_.segments[s];
+      if (!segment.is_read_by(me) || segment.is_held_by(me) != held) continue;
+      offsets_[s] = std::exchange(read_elements_, read_elements_ + segment.elements);
+      const int64_t shard = segment.shard_elements(me);
+      if (shard == 0) continue;
+      shards_.push_back({s, segment.shard_begin(me), shard, shard_elements_});
+      shard_elements_ += shard;
     }
-    read_elements_ += segment.elements;
-    if (!segment.is_held_by(me)) continue;
-    held_[s] = held_elements_;
-    held_elements_ += segment.elements;
-    if (const int64_t elements = segment.shard_elements(me); elements > 0) {
-      shards_.push_back({s, segment.shard_begin(me), elements, shard_elements_});
-      shard_elements_ += elements;
-    }
+    if (held) held_elements_ = read_elements_;
   }
 }
 
-void OuterExchange::Bucket::add_copy(Engine& engine, int worker, size_t s) {
+void OuterExchange::Bucket::add_places(Engine& engine, size_t s) {
   const Segment& segment = layout_.segments[s];
-  Copy& copy = copies_.emplace_back();
-  copy.worker = worker;
-  copy.range = {s, 0, segment.elements, copied_elements_};
-  copied_elements_ += segment.elements;
-  copy.moments.resize(outer_.inner_states_.size());
+  const int worker = engine.store().slots().front().worker;
+  const bool is_copy = plan_.owners(segment.unit).contains(worker);
+  if (is_copy) copies_[{s, worker}] = std::exchange(copy_elements_, copy_elements_ + segment.elements);
   for (const Slice& slice : segment.slices) {
-    const at::Tensor master = engine.find_state("value", slice.parameter, segment.unit);
-    copy.values.push_back(master.defined() ? master : engine.store().slice(slice.parameter, segment.unit));
-    if (master.defined()) targets_.push_back({master, read_.at(s) + slice.offset});
-    for (size_t m = 0; m < copy.moments.size(); ++m)
-      copy.moments[m].push_back(engine.find_state(outer_.inner_states_[m], slice.parameter, segment.unit));
+    const std::pair key(slice.parameter, segment.unit);
+    const int64_t read = offsets_.at(s) + slice.offset;
+    if (const auto found = engine.store().slices().find(key); found != engine.store().slices().end())
+      for (const at::Tensor& view : found->second)
+        stored_.push_back({view, read});
+    if (!is_copy) continue;
+    const int64_t copy = copies_.at({s, worker}) + slice.offset;
+    const at::Tensor master = engine.find_state("value", key.first, key.second);
+    if (master.defined()) stored_.push_back({master, read});
+    owned_.push_back({stored_.back().values, read, copy});
+    for (size_t m = 0; m < moments_.size(); ++m)
+      moments_[m].push_back({engine.find_state(outer_.inner_states_[m], key.first, key.second), read, copy});
   }
 }
 
-void OuterExchange::Bucket::add_targets(const Engine& engine, size_t s) {
-  const Segment& segment = layout_.segments[s];
-  for (const Slice& slice : segment.slices) {
-    const auto stored = engine.store().slices().find({slice.parameter, segment.unit});
-    if (stored == engine.store().slices().end()) continue;
-    for (const at::Tensor& view : stored->second)
-      targets_.push_back({view, read_.at(s) + slice.offset});
-  }
-}
-
-/// The process's owners of the segment.
 std::vector<int> OuterExchange::Bucket::owners_on(int process, size_t segment) const {
   std::vector<int> owners;
-  for (const int worker : workers_of(exchanges_.slot_map, process))
+  for (const int worker : workers_of(slot_map_, process))
     if (plan_.owners(layout_.segments[segment].unit).contains(worker)) owners.push_back(worker);
   return owners;
 }
@@ -169,26 +149,23 @@ std::vector<int> OuterExchange::Bucket::owners_on(int process, size_t segment) c
 void OuterExchange::Bucket::add_messages() {
   const int me = outer_.comm_.rank();
   std::map<std::pair<size_t, int>, Summand> found;  // of this process's shards, by segment and worker
-  for (const Copy& copy : copies_)
-    found[{copy.range.segment, copy.worker}] = {
-        .is_own = true, .offset = copy.range.offset + layout_.segments[copy.range.segment].shard_begin(me)};
+  for (const SegmentRange& shard : shards_)
+    for (const int worker : owners_on(me, shard.segment))
+      found[{shard.segment, worker}] = {true, copies_.at({shard.segment, worker}) + shard.begin};
   for (int other = 0; other < outer_.comm_.size(); ++other) {
-    const int64_t sent_before = sent_.elements, received_before = received_elements_;
+    const int64_t sent_before = sent_.elements, received_before = received_.elements;
     reduction_.for_each_range(me, other, [&](size_t segment, int64_t begin, int64_t elements) {
-      for (const Copy& copy : copies_) {
-        if (copy.range.segment != segment) continue;
-        sent_.ranges.push_back({segment, begin, elements, copy.range.offset + begin});
+      for (const int worker : owners_on(me, segment)) {
+        sent_ranges_.emplace_back(copies_.at({segment, worker}) + begin, elements);
         sent_.elements += elements;
       }
     });
     reduction_.for_each_range(other, me, [&](size_t segment, int64_t, int64_t elements) {
-      for (const int worker : owners_on(other, segment)) {
-        found[{segment, worker}] = {.is_own = false, .offset = received_elements_};
-        received_elements_ += elements;
-      }
+      for (const int worker : owners_on(other, segment))
+        found[{segment, worker}] = {false, std::exchange(received_.elements, received_.elements + elements)};
     });
     sent_.splits.push_back(sent_.elements - sent_before);
-    received_splits_.push_back(received_elements_ - received_before);
+    received_.splits.push_back(received_.elements - received_before);
   }
   for (const SegmentRange& shard : shards_) {
     std::vector<Summand>& summands = summands_.emplace_back();
@@ -197,72 +174,60 @@ void OuterExchange::Bucket::add_messages() {
   }
 }
 
-/// [copies] of the tensors that each copy has by slice.
-at::Tensor OuterExchange::Bucket::flat(
-    const std::function<const std::vector<at::Tensor>&(const Copy&)>& tensors) const {
-  const at::Tensor all = at::empty({copied_elements_}, options_);
-  FlatCopies copies;
-  for (const Copy& copy : copies_) {
-    const std::vector<Slice>& slices = layout_.segments[copy.range.segment].slices;
-    for (size_t i = 0; i < slices.size(); ++i) {
-      const at::Tensor& from = tensors(copy)[i];
-      copies.add(all.narrow(0, copy.range.offset + slices[i].offset, slices[i].elements).view(from.sizes()),
-                 from);
-    }
-  }
-  copies.run();
+/// [copies]
+at::Tensor OuterExchange::Bucket::flat(const std::vector<Place>& copies) const {
+  const at::Tensor all = at::empty({copy_elements_}, options_);
+  FlatCopies packed;
+  for (const Place& place : copies)
+    packed.add(all.narrow(0, place.copy, place.values.numel()).view(place.values.sizes()), place.values);
+  packed.run();
   return all;
 }
 
-/// [shard]. Frees `of_copies` if the caller does not hold it.
+void OuterExchange::Bucket::set(const std::vector<Place>& places, const at::Tensor& read) const {
+  FlatCopies copies;
+  for (const Place& place : places)
+    copies.add(place.values, read.narrow(0, place.read, place.values.numel()).view(place.values.sizes()));
+  copies.run();
+}
+
+/// [shard]
 at::Tensor OuterExchange::Bucket::mean_over_owners(const at::Tensor& of_copies) {
   const at::Tensor send = at::empty({sent_.elements}, options_);
-  const at::Tensor received = at::empty({received_elements_}, options_);
+  const at::Tensor received = at::empty({received_.elements}, options_);
   FlatCopies packed;
   int64_t offset = 0;
-  for (const SegmentRange& range : sent_.ranges) {
-    packed.add(send.narrow(0, offset, range.elements), of_copies.narrow(0, range.offset, range.elements));
-    offset += range.elements;
-  }
+  for (const auto& [begin, elements] : sent_ranges_)
+    packed.add(send.narrow(0, std::exchange(offset, offset + elements), elements),
+               of_copies.narrow(0, begin, elements));
   packed.run();
   if (reduction_.has_peers()) {
     auto start = outer_.reduce_clock_.start(static_cast<int64_t>(send.nbytes()));
-    Pending pending = outer_.comm_.all_to_all(received, send, received_splits_, sent_.splits);
+    Pending pending = outer_.comm_.all_to_all(received, send, received_.splits, sent_.splits);
     outer_.reduce_clock_.wait(std::move(start), pending);
   }
-  const at::Tensor mean = at::empty({shard_elements_}, options_);
+  const at::Tensor mean = at::zeros({shard_elements_}, options_);
   for (size_t i = 0; i < shards_.size(); ++i) {
     const at::Tensor sum = mean.narrow(0, shards_[i].offset, shards_[i].elements);
-    bool is_first = true;
-    for (const Summand& summand : summands_[i]) {
-      const at::Tensor one =
-          (summand.is_own ? of_copies : received).narrow(0, summand.offset, shards_[i].elements);
-      if (std::exchange(is_first, false))
-        sum.copy_(one);
-      else
-        sum.add_(one);
-    }
+    for (const Summand& summand : summands_[i])
+      sum.add_((summand.is_own ? of_copies : received).narrow(0, summand.offset, sum.numel()));
     sum.div_(static_cast<double>(summands_[i].size()));
   }
   return mean;
 }
 
-/// [read]: every process's shard.
+/// [read], from all shards
 at::Tensor OuterExchange::Bucket::gather(const at::Tensor& shard) {
-  const at::Tensor whole = at::empty({read_elements_}, options_);
+  const at::Tensor read = at::empty({read_elements_}, options_);
   const auto place_of = [&](const SegmentRange& range) {
-    return whole.narrow(0, read_.at(range.segment) + range.begin, range.elements);
+    return read.narrow(0, offsets_.at(range.segment) + range.begin, range.elements);
   };
+  for (const SegmentRange& range : shards_)
+    place_of(range).copy_(shard.narrow(0, range.offset, range.elements));
   values_.allocate();
   FlatCopies packed;
-  std::map<size_t, int64_t> shard_of;  // by segment
-  for (const SegmentRange& range : shards_) {
-    shard_of[range.segment] = range.offset;
-    packed.add(place_of(range), shard.narrow(0, range.offset, range.elements));
-  }
   for (const SegmentRange& range : values_.sent())
-    packed.add(values_.send.narrow(0, range.offset, range.elements),
-               shard.narrow(0, shard_of.at(range.segment), range.elements));
+    packed.add(values_.send.narrow(0, range.offset, range.elements), place_of(range));
   packed.run();
   values_.start();
   values_.wait();
@@ -271,26 +236,24 @@ at::Tensor OuterExchange::Bucket::gather(const at::Tensor& shard) {
     unpacked.add(place_of(range), values_.receive.narrow(0, range.offset, range.elements));
   unpacked.run();
   values_.free();
-  return whole;
+  return read;
 }
 
 at::Tensor OuterExchange::Bucket::anchor_shard() const {
   std::vector<at::Tensor> parts = {at::empty({0}, options_)};
   for (const SegmentRange& shard : shards_)
-    parts.push_back(anchors_.narrow(0, held_.at(shard.segment) + shard.begin, shard.elements));
+    parts.push_back(anchors_.narrow(0, offsets_.at(shard.segment) + shard.begin, shard.elements));
   return at::cat(parts);
 }
 
 void OuterExchange::Bucket::exchange() {
   const MemoryScope scope(MemoryKind::kBuckets);
   const OuterSpec& rule = outer_.spec_.outer;
-  at::Tensor changes = flat([](const Copy& copy) -> const auto& { return copy.values; }).neg_();
-  for (const Copy& copy : copies_)
-    changes.narrow(0, copy.range.offset, copy.range.elements)
-        .add_(anchors_.narrow(0, held_.at(copy.range.segment), copy.range.elements));
-  const auto add_squares = [&](int64_t index, const at::Tensor& x) {
-    outer_.squares_[index].add_(at::dot(x, x));  // in one pass, without a copy
-  };
+  at::Tensor changes = flat(owned_).neg_();
+  for (const auto& [copy, offset] : copies_) {
+    const int64_t elements = layout_.segments[copy.first].elements;
+    changes.narrow(0, offset, elements).add_(anchors_.narrow(0, offsets_.at(copy.first), elements));
+  }
   add_squares(0, changes);
   at::Tensor update = mean_over_owners(changes);
   changes.reset();
@@ -302,95 +265,42 @@ void OuterExchange::Bucket::exchange() {
   update.mul_(rule.lr);
   add_squares(2, update);
   const at::Tensor shard = anchor_shard().sub_(update);
-  if (average_.defined()) average_.mul_(outer_.ema_decay_).add_(shard, 1 - outer_.ema_decay_);
-  set_values(gather(shard));
-  if (outer_.spec_.inner_state != InnerState::kKeep) average_moments();
-}
-
-/// Sets anchors and all values of the engines.
-void OuterExchange::Bucket::set_values(const at::Tensor& read) {
-  FlatCopies copies;
-  for (const auto& [segment, offset] : held_) {
-    const int64_t elements = layout_.segments[segment].elements;
-    copies.add(anchors_.narrow(0, offset, elements), read.narrow(0, read_.at(segment), elements));
-  }
-  for (const Target& target : targets_)
-    copies.add(target.values,
-               read.narrow(0, target.offset, target.values.numel()).view(target.values.sizes()));
-  copies.run();
-}
-
-void OuterExchange::Bucket::average_moments() {
-  for (size_t m = 0; m < outer_.inner_states_.size(); ++m) {
-    const auto moment = [m](const Copy& copy) -> const auto& { return copy.moments[m]; };
-    const bool resets = outer_.spec_.inner_state == InnerState::kReset;
-    const at::Tensor read = resets ? at::zeros({read_elements_}, options_) : gather(mean_over_owners(flat(moment)));
-    FlatCopies copies;
-    for (const Copy& copy : copies_) {
-      const std::vector<Slice>& slices = layout_.segments[copy.range.segment].slices;
-      for (size_t i = 0; i < slices.size(); ++i)
-        copies.add(moment(copy)[i],
-                   read.narrow(0, read_.at(copy.range.segment) + slices[i].offset, slices[i].elements));
-    }
-    copies.run();
-  }
+  if (average_.defined()) average_.lerp_(shard, 1 - outer_.ema_decay_);
+  const at::Tensor read = gather(shard);
+  anchors_.copy_(read.narrow(0, 0, held_elements_));
+  set(stored_, read);
+  for (const std::vector<Place>& moment : moments_)
+    if (outer_.spec_.inner_state == InnerState::kAverage)
+      set(moment, gather(mean_over_owners(flat(moment))));
+    else if (outer_.spec_.inner_state == InnerState::kReset)
+      set(moment, at::zeros_like(read));
 }
 
 void OuterExchange::Bucket::set_anchors() {
-  for (const Copy& copy : copies_) {
-    const std::vector<Slice>& slices = layout_.segments[copy.range.segment].slices;
-    for (size_t i = 0; i < slices.size(); ++i)
-      anchors_.narrow(0, held_.at(copy.range.segment) + slices[i].offset, slices[i].elements)
-          .view(copy.values[i].sizes())
-          .copy_(copy.values[i]);
-  }
+  for (const Place& place : owned_)
+    anchors_.narrow(0, place.read, place.values.numel()).view(place.values.sizes()).copy_(place.values);
   if (average_.defined()) average_.copy_(anchor_shard());
 }
 
-int64_t OuterExchange::Bucket::bytes() const {
-  int64_t bytes = 0;
-  for (const at::Tensor& tensor : {anchors_, momentum_, average_})
-    if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
-  return bytes;
-}
-
-StateRange OuterExchange::Bucket::range_of(const char* kind, const SliceRange& slice,
-                                           const at::Tensor& tensor) const {
-  return {.kind = kind,
-          .parameter = slice.parameter,
-          .unit = slice.unit,
-          .begin = slice.begin,
-          .end = slice.end,
-          .values = tensor.narrow(0, slice.offset, slice.elements())};
-}
-
 std::vector<StateRange> OuterExchange::Bucket::state() const {
+  const std::pair<const char*, at::Tensor> kinds[] = {
+      {"value", anchor_shard()}, {kOuterMomentumName, momentum_}, {kAverageName, average_}};
   std::vector<StateRange> ranges;
-  const at::Tensor anchors = anchor_shard();
   for (const SegmentRange& shard : shards_)
-    for (SliceRange slice : slice_ranges(layout_.segments[shard.segment], shard.begin, shard.elements)) {
-      slice.offset += shard.offset;
-      ranges.push_back(range_of("value", slice, anchors));
-      if (momentum_.defined()) ranges.push_back(range_of(kOuterMomentumName, slice, momentum_));
-      if (average_.defined()) ranges.push_back(range_of(kAverageName, slice, average_));
-    }
+    for (const SliceRange& slice : slice_ranges(layout_.segments[shard.segment], shard.begin, shard.elements))
+      for (const auto& [kind, tensor] : kinds)
+        if (tensor.defined())
+          ranges.push_back(state_range(kind, slice, tensor.narrow(0, shard.offset, shard.elements)));
   return ranges;
 }
 
 void OuterExchange::Bucket::load(const std::function<void(const StateRange& range)>& read) {
-  for (const auto& [segment, offset] : held_)
-    for (SliceRange slice : slice_ranges(layout_.segments[segment], 0, layout_.segments[segment].elements)) {
-      slice.offset += offset;
-      read(range_of("value", slice, anchors_));
-    }
+  for (const auto& [s, offset] : offsets_)
+    if (offset < held_elements_)
+      for (const SliceRange& slice : slice_ranges(layout_.segments[s], 0, layout_.segments[s].elements))
+        read(state_range("value", slice, anchors_.narrow(0, offset, layout_.segments[s].elements)));
   for (const StateRange& range : state())
     if (range.kind != "value") read(range);
-}
-
-void OuterExchange::Bucket::read_average(int parameter, int unit, const at::Tensor& flat) const {
-  for (const StateRange& range : state())
-    if (range.kind == kAverageName && range.parameter == parameter && range.unit == unit)
-      flat.narrow(0, range.begin, range.end - range.begin).copy_(range.values);
 }
 
 OuterExchange::OuterExchange(const SubnetPlan& plan, const ExchangePlan& exchanges, const ExchangeSpec& spec,
@@ -423,16 +333,10 @@ void OuterExchange::run() {
   is_between_rounds_ = true;
 }
 
-int64_t OuterExchange::bytes() const {
-  int64_t bytes = 0;
-  for (const auto& bucket : buckets_)
-    bytes += bucket->bytes();
-  return bytes;
-}
-
 void OuterExchange::read_average(int parameter, int unit, const at::Tensor& flat) const {
-  for (const auto& bucket : buckets_)
-    bucket->read_average(parameter, unit, flat);
+  for (const StateRange& range : owned_state())
+    if (range.kind == kAverageName && range.parameter == parameter && range.unit == unit)
+      flat.narrow(0, range.begin, range.end - range.begin).copy_(range.values);
 }
 
 std::vector<StateRange> OuterExchange::owned_state() const {

@@ -53,7 +53,6 @@ class OuterExchange {
   /// and of Delta and the update of Theta over its shards. [3], fp64.
   const at::Tensor& squares() const { return squares_; }
 
-  int64_t bytes() const;  ///< of anchors, momentum and average
   const ExchangeTotals& reduce_totals() { return reduce_clock_.totals(); }
   const ExchangeTotals& gather_totals() { return gather_clock_.totals(); }
 

@@ -52,7 +52,8 @@ struct StepResult : PassResult {
 class TrainStep {
  public:
   /// Builds the models of the local slots. The arguments must outlive it.
-  TrainStep(const Experiment& experiment, const Engines& engines, Communicator& comm, const StepOrigin& origin = {});
+  TrainStep(const Experiment& experiment, const Engines& engines, Communicator& comm,
+            const StepOrigin& origin = {});
 
   /// Calls `next_batch` once per micro-batch and slot, in that order. The gradient norm is also measured if
   /// gradients are clipped.
@@ -71,8 +72,8 @@ class TrainStep {
   /// when a slot's last pass is over.
   PassResult passes(int64_t step, const std::function<TensorBatch()>& next_batch, bool marks,
                     const AfterLastPass& after = {});
-  /// The step of a worker that trains alone, when its last pass is over: its gradients are freed before the next
-  /// worker's pass.
+  /// The step of a worker that trains alone, when its last pass is over: its gradients are freed before the
+  /// next worker's pass.
   void update_worker(size_t last_slot, double lr, const at::Tensor& losses, StepResult& result);
   void update(Engine& engine, double lr);
   void restore_statistics(size_t slot);

@@ -5,9 +5,8 @@ namespace sdp {
 LocalPlan local_plan(const OptimizerSpec& optimizer, const SubnetPlan& plan, const ExchangePlan& exchanges,
                      int worker) {
   LocalPlan local{.plan = plan.of_worker(worker), .exchanges = {}, .optimizer = optimizer};
-  local.exchanges =
-      make_exchange_plan(local.plan, {.replicas = exchanges.slot_map.replicas, .first_worker = worker},
-                         exchanges.options);
+  local.exchanges = make_exchange_plan(
+      local.plan, {.replicas = exchanges.slot_map.replicas, .first_worker = worker}, exchanges.options);
   local.optimizer.ema_decay = 0;  // the exchange averages the values that it sets
   return local;
 }

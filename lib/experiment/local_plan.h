@@ -1,7 +1,7 @@
 #pragma once
 
-// The plans of local steps (exchange.every_steps). Between two exchanges every worker trains alone: its engine
-// follows a plan in which it is the only worker. The exchange follows the plan of all workers.
+// The plans of local steps (exchange.every_steps). Between two exchanges every worker trains alone: its
+// engine follows a plan in which it is the only worker. The exchange follows the plan of all workers.
 
 #include "experiment/experiment_spec.h"
 #include "subnet/exchange_plan.h"
