@@ -109,20 +109,12 @@ struct ResumedPlan {
     owners = owners_to_keep(store, step, now);
   }
 
-  std::string text(const Experiment& now) const {
+  std::string text() const {
     const Manifest& manifest = reader.manifest();
-    const std::string from =
-        fmt::format("From the checkpoint of step {} ({} workers x {} replicas, coverage {}, {} processes)",
-                    manifest.step, manifest.workers, manifest.replicas, saved.subnetwork.coverage.text,
-                    manifest.processes);
-    // With local steps, each worker reads what it owns.
-    if (saved.exchange.is_local() || now.spec.exchange.is_local()) return from + ".\n\n";
-    const ReshardingTraffic traffic = resharding_traffic(reader, saved, now);
     return fmt::format(
-        "{}, {} of {} of values and optimizer state move to another process. A process reads up to {}, all of "
-        "them {}.\n\n",
-        from, format_bytes(traffic.moved_bytes), format_bytes(traffic.state_bytes),
-        format_bytes(traffic.most_read_bytes), format_bytes(traffic.read_bytes));
+        "From the checkpoint of step {} ({} workers x {} replicas, coverage {}, {} processes):\n\n",
+        manifest.step, manifest.workers, manifest.replicas, saved.subnetwork.coverage.text,
+        manifest.processes);
   }
 };
 
@@ -163,7 +155,7 @@ int plan_command(const PlanArguments& arguments) {
     std::fputs(measured_text(experiment, arguments).c_str(), stdout);
     return 0;
   }
-  if (resumed && !arguments.json) std::fputs(resumed->text(experiment).c_str(), stdout);
+  if (resumed && !arguments.json) std::fputs(resumed->text().c_str(), stdout);
   return show_plan(experiment, arguments);
 }
 

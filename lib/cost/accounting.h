@@ -50,7 +50,8 @@ struct Cost {
   }
 };
 
-/// Cost of process `process` of the exchange plan, without local steps. FLOPs exclude the recomputation of checkpointing.
+/// Cost of process `process` of the exchange plan, without local steps. FLOPs exclude the recomputation of
+/// checkpointing.
 Cost cost_of(const SubnetPlan& plan, const ExchangePlan& exchanges, const OptimizerSpec& optimizer,
              int process);
 

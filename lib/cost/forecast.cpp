@@ -60,8 +60,10 @@ struct EngineMethod {
     return is_local() ? local_cost(spec, plan(), exchanges, process)
                       : cost_of(plan(), exchanges, spec.optimizer, process);
   }
-  StepMaxima local_maxima_on(const DeviceProfile& device, const Cost& cost, int process, int64_t batch) const {
-    return local_maxima(spec, exchanges, captures(), device.convolution_workspace_bytes, cost, process, batch);
+  StepMaxima local_maxima_on(const DeviceProfile& device, const Cost& cost, int process,
+                             int64_t batch) const {
+    return local_maxima(spec, exchanges, captures(), device.convolution_workspace_bytes, cost, process,
+                        batch);
   }
 
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
@@ -148,7 +150,8 @@ void add_rings(StepSeconds& seconds, const Cost& cost, const EngineMethod& metho
   if (shard) seconds.exchange_forward_s = ring_s(cost.gather_bytes_per_step, buckets, nodes, device);
 }
 
-/// A step's share of the exchange that ends a round, which nothing hides. Between nodes, as if all were sent there.
+/// A step's share of the exchange that ends a round, which nothing hides. Between nodes, as if all were sent
+/// there.
 double local_exchange_s(const EngineMethod& method, const Cost& cost, const DeviceProfile& device) {
   const double bytes_per_s =
       method.division.nodes.nodes() > 1 ? device.between_bytes_per_s : device.inside_bytes_per_s;
@@ -373,14 +376,11 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   Division division = division_of(spec, device, plan, nodes);
   const EngineMethod own{"this plan", division, spec, slot_map};
   const std::vector<ProcessStep> own_steps = steps_of(own, costs, machine);
-  Forecast forecast{
-      .device = device,
-      .per_process = {},
-      .plan = forecast_engine(own, own_steps, machine),
-      .run = {},
-      .others = {},
-      .model_parallel = model_parallel_traffic(plan.layout, spec.train.precision,
-                                               global_batch_size(spec, slot_map), slot_map.processes)};
+  Forecast forecast{.device = device,
+                    .per_process = {},
+                    .plan = forecast_engine(own, own_steps, machine),
+                    .run = {},
+                    .others = {}};
   forecast.run = run_forecast(experiment, forecast.plan, device);
   for (const ProcessStep& step : own_steps)
     forecast.per_process.push_back(step.peak);

@@ -43,7 +43,6 @@ struct Forecast {
   /// (cost/other_methods.h). Then, where none of these fits, the best that does: data parallelism with
   /// smaller micro-batches; this plan with smaller micro-batches, or else with a lower coverage.
   std::vector<StepForecast> others;
-  ModelParallelTraffic model_parallel;  ///< for the same global batch on as many processes
 
   std::vector<StepForecast> methods() const;  ///< the plan, then the others
   Verdict verdict() const { return verdict_of(methods()); }
@@ -54,7 +53,6 @@ struct Forecast {
     field("run", &Forecast::run);
     field("methods", &Forecast::methods);
     field("verdict", &Forecast::verdict);
-    field("model_parallel", &Forecast::model_parallel);
   }
 };
 

@@ -56,10 +56,11 @@ Experiment make_experiment(const ExperimentSpec& spec, int64_t processes,
   }
   const SlotMap slot_map = make_slot_map(subnetwork.workers, subnetwork.replicas, processes);
   if (spec.exchange.is_local() && slot_map.slots_per_process() < slot_map.replicas)
-    throw UsageError(fmt::format(
-        "exchange.every_steps: with local steps, all replicas of a worker run on one process, so {} workers run "
-        "on at most {} processes, found {}. Start fewer, or make workers of the replicas.",
-        slot_map.workers, slot_map.workers, processes));
+    throw UsageError(
+        fmt::format("exchange.every_steps: with local steps, all replicas of a worker run on one process, so "
+                    "{} workers run "
+                    "on at most {} processes, found {}. Start fewer, or make workers of the replicas.",
+                    slot_map.workers, slot_map.workers, processes));
   std::vector<RecordedModel> only_this;
   const RecordedModel& model = model_of(spec, recorded ? *recorded : only_this);
   const ModelLayout& layout = model.layout;

@@ -1,7 +1,7 @@
 #pragma once
 
-// What methods that the engine does not implement hold and send. They are not simulated: these are the usual
-// formulas, with their sources in docs/design.md, "What a plan predicts".
+// What fully sharded data parallelism, which the engine does not implement, holds and sends. It is not
+// simulated: these are the usual formulas, with their sources in docs/design.md, "What a plan predicts".
 
 #include <cstdint>
 
@@ -31,47 +31,5 @@ struct FsdpBytes {
 
 /// Bytes for the full model of `layout` on `processes` processes, with the spec's optimizer and types.
 FsdpBytes fsdp_bytes(const ModelLayout& layout, const ExperimentSpec& spec, int processes);
-
-/// Traffic of a step with the same global batch, all of whose samples pass through every process.
-struct ModelParallelTraffic {
-  struct Tensor {
-    int processes = 1;       ///< t
-    int64_t bytes_sent = 0;  ///< by each process
-
-    template <class Visitor>
-    static void fields(Visitor& field) {
-      field("processes", &Tensor::processes);
-      field("bytes_sent_per_step", &Tensor::bytes_sent);
-    }
-  };
-  struct Pipeline {
-    int stages = 1;          ///< one process each; at most the number of blocks
-    int64_t bytes_sent = 0;  ///< by the process that sends the most
-
-    template <class Visitor>
-    static void fields(Visitor& field) {
-      field("stages", &Pipeline::stages);
-      field("bytes_sent_per_step", &Pipeline::bytes_sent);
-    }
-  };
-  int64_t global_batch_size = 0;  ///< samples
-  Tensor tensor;
-  Pipeline pipeline;
-
-  template <class Visitor>
-  static void fields(Visitor& field) {
-    field("global_batch_size", &ModelParallelTraffic::global_batch_size);
-    field("tensor", &ModelParallelTraffic::tensor);
-    field("pipeline", &ModelParallelTraffic::pipeline);
-  }
-};
-
-/// Tensor parallelism divides each branch among the t processes like the slices of neuron construction, and
-/// sums the branch's output in the forward pass and the gradient of its input in the backward pass. In a ring
-/// all-reduce each process sends 2 (t - 1) / t of these elements. In a pipeline each process has consecutive
-/// blocks, divided as evenly as their number allows; it sends the residual stream on and its gradient back.
-/// Without activation checkpointing, which would repeat tensor parallelism's all-reduces of the forward pass.
-ModelParallelTraffic model_parallel_traffic(const ModelLayout& layout, Precision precision,
-                                            int64_t global_batch_size, int processes);
 
 }  // namespace sdp

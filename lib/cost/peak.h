@@ -48,7 +48,8 @@ class StepMemory {
   std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: in strided pieces
 };
 
-/// Of a process of the experiment, with local steps or without. `captures`: of its plan; `cost`: of the process.
+/// Of a process of the experiment, with local steps or without. `captures`: of its plan; `cost`: of the
+/// process.
 StepMaxima step_maxima(const Experiment& experiment, StepCaptures& captures,
                        int64_t convolution_workspace_bytes, const Cost& cost, int process);
 

@@ -256,21 +256,6 @@ std::string verdict_text(const Forecast& forecast, double coverage) {
                     format_percent(forecast.others.front().waiting_ms / forecast.others.front().step_ms));
 }
 
-/// Bytes of activations that tensor and pipeline parallelism would send.
-std::string model_parallel_table(const ModelParallelTraffic& traffic) {
-  TextTable table({"model parallelism", "processes", "sent/step"});
-  table.add_row(
-      {"tensor", fmt::format("{}", traffic.tensor.processes), format_bytes(traffic.tensor.bytes_sent)});
-  table.add_row({"pipeline (busiest stage)", fmt::format("{}", traffic.pipeline.stages),
-                 format_bytes(traffic.pipeline.bytes_sent)});
-  return fmt::format(
-      "With model parallelism, each process would send these activations for a step of {} samples:\n{}{}\n",
-      traffic.global_batch_size, table.str(),
-      traffic.pipeline.stages < traffic.tensor.processes
-          ? "A pipeline has at most as many stages as the model has blocks.\n"
-          : "");
-}
-
 }  // namespace
 
 std::string describe_plan(const PlanFigures& plan, const ExperimentSpec& spec) {
@@ -293,7 +278,6 @@ std::string describe_plan(const PlanFigures& plan, const ExperimentSpec& spec) {
   const int64_t slots_per_process = int64_t{plan.workers} * plan.replicas / plan.processes;
   text += forecast_table(forecast, train.accumulate_steps * slots_per_process);
   if (spec.exchange.is_local()) text += local_steps_text(forecast.plan, *spec.exchange.every_steps);
-  text += model_parallel_table(forecast.model_parallel);
   text += summary(plan);
   text += verdict_text(forecast, plan.coverage);
   for (const std::string& warning : plan.warnings)

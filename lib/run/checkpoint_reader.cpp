@@ -36,8 +36,7 @@ void CheckpointReader::index_file(int process) {
     if (begin < 0 || end - begin != view.entry.bytes() / element_bytes(view.entry.dtype))
       throw DataError((folder_ / manifest_.files[static_cast<size_t>(process)].name).string() + ": tensor " +
                       name + " does not have the size that its name states");
-    ranges_[{key.kind, key.parameter}].push_back(
-        {key.hidden_begin, key.hidden_end, begin, end, process, &view});
+    ranges_[{key.kind, key.parameter}].push_back({key.hidden_begin, key.hidden_end, begin, end, &view});
   }
 }
 
@@ -49,7 +48,7 @@ at::Tensor submatrix(const at::Tensor& flat, const StateOverlap& overlap, int64_
 
 }  // namespace
 
-/// Calls visit(saved range, what the range wanted has of it).
+/// Calls visit(saved elements, as a matrix; where they are in the range).
 template <class Visit>
 int64_t CheckpointReader::visit_overlaps(const SubnetPlan& plan, const StateRange& range, Visit visit) const {
   const StateKey key = key_of(plan, range);
@@ -61,29 +60,25 @@ int64_t CheckpointReader::visit_overlaps(const SubnetPlan& plan, const StateRang
   for (const SavedRange& saved : found->second) {
     const StateSpan span = span_of(matrix, saved.hidden_begin, saved.hidden_end, saved.begin, saved.end);
     for (const StateOverlap& overlap : overlaps(span, wanted)) {
-      visit(saved, overlap);
+      const at::Tensor values =
+          submatrix(as_tensor(*saved.view), overlap, overlap.from_offset, overlap.from_stride);
+      require_finite(values, saved.view->entry.name);
+      visit(values, overlap);
       missing -= overlap.elements();
     }
   }
   return missing;
 }
 
-template <class Visit>
-void CheckpointReader::for_each_overlap(const SubnetPlan& plan, const StateRange& range, Visit visit) const {
-  if (const int64_t missing = visit_overlaps(plan, range, visit); missing != 0)
+void CheckpointReader::read(const SubnetPlan& plan, const StateRange& range) const {
+  const int64_t missing = visit_overlaps(plan, range, [&](const auto& values, const StateOverlap& overlap) {
+    submatrix(range.values, overlap, overlap.to_offset, overlap.to_stride).copy_(values);
+  });
+  if (missing != 0)
     throw DataError(
         fmt::format("{}: {} elements of {} are missing. The checkpoint belongs to another model or is "
                     "damaged.",
                     folder_.string(), missing, range_name(key_of(plan, range), range.begin, range.end)));
-}
-
-void CheckpointReader::read(const SubnetPlan& plan, const StateRange& range) const {
-  for_each_overlap(plan, range, [&](const SavedRange& saved, const StateOverlap& overlap) {
-    const at::Tensor values =
-        submatrix(as_tensor(*saved.view), overlap, overlap.from_offset, overlap.from_stride);
-    require_finite(values, saved.view->entry.name);
-    submatrix(range.values, overlap, overlap.to_offset, overlap.to_stride).copy_(values);
-  });
 }
 
 void CheckpointReader::read_mean(const SubnetPlan& plan, const StateRange& range) const {
@@ -92,31 +87,20 @@ void CheckpointReader::read_mean(const SubnetPlan& plan, const StateRange& range
   for (int worker = 0; worker < manifest_.workers; ++worker) {
     StateRange of_worker = range;
     of_worker.worker = worker;
-    visit_overlaps(plan, of_worker, [&](const SavedRange& saved, const StateOverlap& overlap) {
-      const at::Tensor values =
-          submatrix(as_tensor(*saved.view), overlap, overlap.from_offset, overlap.from_stride);
-      require_finite(values, saved.view->entry.name);
+    visit_overlaps(plan, of_worker, [&](const auto& values, const StateOverlap& overlap) {
       submatrix(sum, overlap, overlap.to_offset, overlap.to_stride).add_(values);
       submatrix(count, overlap, overlap.to_offset, overlap.to_stride).add_(1);
     });
   }
   if (count.eq(0).any().item<bool>())
     throw DataError(fmt::format("{}: no worker has all elements of {}. The checkpoint is damaged.",
-                                folder_.string(),
-                                range_name(key_of(plan, range), range.begin, range.end)));
+                                folder_.string(), range_name(key_of(plan, range), range.begin, range.end)));
   range.values.copy_(sum.div_(count));
 }
 
 bool CheckpointReader::has(const std::string& kind) const {
   const auto first = ranges_.lower_bound({kind, ""});
   return first != ranges_.end() && first->first.first == kind;
-}
-
-void CheckpointReader::for_each_source(const SubnetPlan& plan, const StateRange& range,
-                                       const std::function<void(int process, int64_t bytes)>& visit) const {
-  for_each_overlap(plan, range, [&](const SavedRange& saved, const StateOverlap& overlap) {
-    visit(saved.process, overlap.elements() * element_bytes(saved.view->entry.dtype));
-  });
 }
 
 at::Tensor CheckpointReader::buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const {

@@ -39,9 +39,6 @@ class CheckpointReader {
   void read_mean(const SubnetPlan& plan, const StateRange& range) const;
   /// Whether there is state of this kind (kind_of).
   bool has(const std::string& kind) const;
-  /// Calls visit(process, bytes) for what read() copies from the file of each process. Reads no values.
-  void for_each_source(const SubnetPlan& plan, const StateRange& range,
-                       const std::function<void(int process, int64_t bytes)>& visit) const;
   /// A unit's part of one slot's BatchNorm buffer, flat, by the checkpoint's own plan; undefined if the slot
   /// does not hold it. Throws DataError if it is not finite.
   at::Tensor buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const;
@@ -52,14 +49,11 @@ class CheckpointReader {
     int64_t hidden_end = 0;
     int64_t begin = 0;
     int64_t end = 0;
-    int process = 0;
     const TensorView* view = nullptr;
   };
   /// Returns the number of elements that are missing.
   template <class Visit>
   int64_t visit_overlaps(const SubnetPlan& plan, const StateRange& range, Visit visit) const;
-  template <class Visit>
-  void for_each_overlap(const SubnetPlan& plan, const StateRange& range, Visit visit) const;
   void require_finite(const at::Tensor& values, const std::string& name) const;
   void index_file(int process);
 

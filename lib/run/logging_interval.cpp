@@ -82,8 +82,8 @@ GatheredReports gather(Communicator& comm, const ProcessReport& mine, const at::
   return gathered;
 }
 
-LoggingInterval::LoggingInterval(const Experiment& experiment, const RunSteps& steps,
-                                 const Engines& engines, TrainStep& train_step, const DeviceLoader* loader)
+LoggingInterval::LoggingInterval(const Experiment& experiment, const RunSteps& steps, const Engines& engines,
+                                 TrainStep& train_step, const DeviceLoader* loader)
     : spec_(experiment.spec),
       run_steps_(steps),
       flops_per_sample_(mean_worker_flops(experiment.plan)),

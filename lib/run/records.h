@@ -92,8 +92,8 @@ struct ProcessRecord {
   /// How long a step waited for its batches. On CUDA this is the host's wait: it costs nothing while the
   /// device has work queued.
   double data_wait_ms = 0;
-  int64_t skipped_samples = 0;            ///< damaged images since the previous line (data.on_error: skip)
-  int64_t skipped_local_steps = 0;        ///< steps that single workers skipped since then (train.on_nonfinite)
+  int64_t skipped_samples = 0;      ///< damaged images since the previous line (data.on_error: skip)
+  int64_t skipped_local_steps = 0;  ///< steps that single workers skipped since then (train.on_nonfinite)
   int64_t peak_process_memory_bytes = 0;  ///< peak so far: resident, or reserved on the GPU (engine/device.h)
   int64_t peak_tensor_memory_bytes = 0;   ///< peak over the interval: all kinds of MemoryRecord
 

@@ -113,7 +113,8 @@ void restore_buffers(const CheckpointReader& reader, const Experiment& saved, co
   }
 }
 
-/// Where the state of a run is in a checkpoint, which may be of another division, with local steps or without.
+/// Where the state of a run is in a checkpoint, which may be of another division, with local steps or
+/// without.
 class StateSource {
  public:
   StateSource(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment)
@@ -125,7 +126,8 @@ class StateSource {
     }
     if (is_in_round_ && !(has_same_workers_ && experiment.spec.exchange.is_local()))
       throw DataError(fmt::format(
-          "{}: was saved within a round of local steps, in which every worker has values of its own. To divide "
+          "{}: was saved within a round of local steps, in which every worker has values of its own. To "
+          "divide "
           "the network otherwise, or to leave out local steps, resume from a checkpoint of a step with an "
           "exchange (exchange.every_steps).",
           reader.folder().string()));
@@ -133,8 +135,8 @@ class StateSource {
 
   void read(const StateRange& range) const {
     const bool is_value = range.kind == kValueKind;
-    const bool is_own = range.worker != kAllWorkers &&
-                        experiment_.plan.owners(range.unit).contains(range.worker);
+    const bool is_own =
+        range.worker != kAllWorkers && experiment_.plan.owners(range.unit).contains(range.worker);
     StateRange saved = range;
     if (range.kind == kOuterMomentumName && !reader_.has(kOuterMomentumName)) {
       range.values.zero_();

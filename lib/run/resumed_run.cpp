@@ -83,45 +83,4 @@ StepOrigin origin_of_resumed(const Manifest& manifest, const Experiment& saved, 
   return origin;
 }
 
-ReshardingTraffic resharding_traffic(const CheckpointReader& reader, const ExperimentSpec& saved,
-                                     const Experiment& experiment) {
-  const ExchangePlan& exchanges = experiment.exchanges;
-  const std::vector<std::string> names = experiment.spec.optimizer.state_names();
-  ReshardingTraffic traffic;
-  const auto add_share = [&](const std::string& kind, int unit, const SliceRange& slice, int process) {
-    const StateRange range{.kind = kind,
-                           .parameter = slice.parameter,
-                           .unit = unit,
-                           .begin = slice.begin,
-                           .end = slice.end,
-                           .values = {}};
-    reader.for_each_source(experiment.plan, range, [&](int source, int64_t bytes) {
-      traffic.state_bytes += bytes;
-      if (source != process) traffic.moved_bytes += bytes;
-    });
-  };
-  for (int process = 0; process < exchanges.slot_map.processes; ++process) {
-    int64_t read_elements = 0;
-    for (int b = 0; b < static_cast<int>(exchanges.buckets.size()); ++b) {
-      const Bucket& bucket = exchanges.buckets[static_cast<size_t>(b)];
-      const BucketElements elements = elements_on(exchanges, b, process);
-      const bool has_master = has_master_values(bucket.type, exchanges.options.precision);
-      read_elements +=
-          elements.read + elements.updated * (static_cast<int64_t>(names.size()) + (has_master ? 1 : 0));
-      for (const Segment& segment : bucket.segments) {
-        for (const SliceRange& slice :
-             slice_ranges(segment, segment.shard_begin(process), segment.shard_elements(process))) {
-          add_share(kValueKind, segment.unit, slice, process);
-          for (const std::string& name : names)
-            add_share(name, segment.unit, slice, process);
-        }
-      }
-    }
-    const int64_t read_bytes = read_elements * bytes_of(sum_type(saved.train.precision));
-    traffic.read_bytes += read_bytes;
-    traffic.most_read_bytes = std::max(traffic.most_read_bytes, read_bytes);
-  }
-  return traffic;
-}
-
 }  // namespace sdp

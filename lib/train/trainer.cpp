@@ -187,10 +187,11 @@ void Trainer::count_local_skips(const StepResult& result) {
   const int64_t most = experiment_.spec.train.max_consecutive_skips;
   for (const auto& [worker, steps] : local_skips_)
     if (steps > most)
-      throw Error(ExitCode::kInternal,
-                  fmt::format("worker {} has skipped {} steps in a row, whose loss or gradient was not finite; "
-                              "train.max_consecutive_skips is {}. {}",
-                              worker, steps, most, kNonfiniteRemedies));
+      throw Error(
+          ExitCode::kInternal,
+          fmt::format("worker {} has skipped {} steps in a row, whose loss or gradient was not finite; "
+                      "train.max_consecutive_skips is {}. {}",
+                      worker, steps, most, kNonfiniteRemedies));
 }
 
 /// An interval of the metrics may be long: the first step tells how long the run will take.

@@ -1,6 +1,7 @@
 """Local steps (exchange.every_steps): workers with values and optimizers of their own, and the exchange of what has changed,
 compared with plain PyTorch loops (oracle.train_locally)."""
 
+import re
 import shutil
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 import harness
 from comparison import OPTIMIZERS, REGIMES, train_and_compare
-from small_models import MODELS
+from small_models import MODELS, TOKENS, write_tokens
 
 MLP = {"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40}
 
@@ -60,6 +61,28 @@ def test_an_exchange_at_every_step_averages_gradients(tmp_path, data, constructi
     assert actual.keys() == expected.keys()
     for key, values in expected.items():
         assert (actual[key] - values).abs().max() < 1e-12, key
+
+
+@pytest.mark.parametrize("processes,coverage,construction,masking,own", [
+    (4, "2/4", "neuron", "backward", {"precision": "bf16"}), (2, "3/4", "neuron", "forward", {"accumulate_steps": 2}),
+    (1, "2/4", "block", "backward", {}), (4, "1", "block", "forward", {"precision": "bf16", "release_gradients": False}),
+])
+def test_memory_and_bytes_are_planned(tmp_path, data, processes, coverage, construction, masking, own):
+    run = harness.train(
+        tmp_path, "run", write_tokens(tmp_path / "tokens"), processes, model=MODELS["llama"], data={"name": "tokens", "sequence_length": TOKENS},
+        subnetwork={"workers": 4, "coverage": coverage, "construction": construction, "masking": masking},
+        optimizer={"name": "adamw", "ema_decay": 0.9}, exchange={"every_steps": 3, "inner_state": "average"},
+        train={"max_steps": 6, "log_every_steps": 3, "precision": "fp32"} | own,
+    )
+    planned = harness.plan_of(run)["per_process"]
+    for line in harness.records(run, "train"):
+        assert line["memory"]["optimizer_bytes"] == [cost["optimizer_bytes"] for cost in planned]
+        for direction in ("reduce", "publish"):
+            assert line["exchange"][f"{direction}_bytes"] == [cost[f"{direction}_bytes_per_step"] for cost in planned]
+    text = (run / "log.txt").read_text()
+    size = r"(?:reach|reached) ([\d.]+) (KiB|MiB) in training"
+    (expected, unit), (reached, same_unit) = re.findall(size, text)
+    assert unit == same_unit and float(reached) == pytest.approx(float(expected), rel=0.05)
 
 
 LOCAL = {

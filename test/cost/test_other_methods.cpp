@@ -96,27 +96,5 @@ TEST_CASE("values of two units and gradients of one are complete at a time") {
   CHECK(resnet.unit_gradients == 4 * last);
 }
 
-TEST_CASE("a pipeline's busiest stage is where the residual stream is largest") {
-  const auto sent = [](const ModelLayout& layout, Precision precision, int stages) {
-    const ModelParallelTraffic traffic = model_parallel_traffic(layout, precision, 10, stages);
-    CHECK(traffic.global_batch_size == 10);
-    CHECK(traffic.tensor.processes == stages);
-    return traffic.pipeline.bytes_sent;
-  };
-  const ModelLayout resnet = structure_of(model_named("resnet18"));
-  CHECK(sent(resnet, Precision::kFp32, 1) == 0);
-  CHECK(sent(resnet, Precision::kFp32, 2) == 10 * 4 * 128 * 16 * 16);     // between layer2.1 and layer3.0
-  CHECK(sent(resnet, Precision::kFp32, 8) == 10 * 4 * 2 * 64 * 32 * 32);  // to layer1.1 and on to layer2.0
-  const ModelLayout mlp = structure_of(model_named("mlp"));
-  CHECK(sent(mlp, Precision::kFp64, 4) == 10 * 8 * 2 * 64);
-  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 4).tensor.bytes_sent ==
-        10 * 8 * 4 * 2 * 64 * 3 / 2);
-  CHECK(model_parallel_traffic(mlp, Precision::kFp64, 10, 1).tensor.bytes_sent == 0);
-  const ModelLayout llama = llama_1b(32000);
-  CHECK(sent(llama, Precision::kBf16, 2) == 10 * 1024 * kWidth * 2);
-  CHECK(sent(llama, Precision::kBf16, 64) == 10 * 1024 * kWidth * 2 * 2);
-  CHECK(model_parallel_traffic(llama, Precision::kBf16, 10, 64).pipeline.stages == kBlocks);
-}
-
 }  // namespace
 }  // namespace sdp

@@ -3,6 +3,7 @@
 
 #include "catch.h"
 #include "engine/checks.h"
+#include "engine/engines.h"
 #include "engine_cases.h"
 
 namespace sdp {
