@@ -54,6 +54,7 @@ class OuterExchange::Bucket {
   at::Tensor mean_over_owners(const at::Tensor& of_copies);
   at::Tensor gather(const at::Tensor& shard);
   at::Tensor anchor_shard() const;
+  void exchange_values();
   void add_squares(int64_t index, const at::Tensor& x) { outer_.squares_[index].add_(at::dot(x, x)); }
 
   OuterExchange& outer_;
@@ -246,8 +247,7 @@ at::Tensor OuterExchange::Bucket::anchor_shard() const {
   return at::cat(parts);
 }
 
-void OuterExchange::Bucket::exchange() {
-  const MemoryScope scope(MemoryKind::kBuckets);
+void OuterExchange::Bucket::exchange_values() {
   const OuterSpec& rule = outer_.spec_.outer;
   at::Tensor changes = flat(owned_).neg_();
   for (const auto& [copy, offset] : copies_) {
@@ -269,11 +269,20 @@ void OuterExchange::Bucket::exchange() {
   const at::Tensor read = gather(shard);
   anchors_.copy_(read.narrow(0, 0, held_elements_));
   set(stored_, read);
-  for (const std::vector<Place>& moment : moments_)
-    if (outer_.spec_.inner_state == InnerState::kAverage)
-      set(moment, gather(mean_over_owners(flat(moment))));
-    else if (outer_.spec_.inner_state == InnerState::kReset)
-      set(moment, at::zeros_like(read));
+}
+
+void OuterExchange::Bucket::exchange() {
+  const MemoryScope scope(MemoryKind::kBuckets);
+  exchange_values();
+  for (const std::vector<Place>& moment : moments_) {
+    if (outer_.spec_.inner_state == InnerState::kAverage) {
+      const at::Tensor mean = mean_over_owners(flat(moment));
+      set(moment, gather(mean));
+    } else if (outer_.spec_.inner_state == InnerState::kReset) {
+      for (const Place& place : moment)
+        place.values.zero_();
+    }
+  }
 }
 
 void OuterExchange::Bucket::set_anchors() {
