@@ -1,7 +1,6 @@
 #include "catch.h"
 #include "data/image_array.h"
 #include "fixtures.h"
-#include "spec/error.h"
 
 using namespace sdp;
 using namespace sdp::testing;
@@ -122,49 +121,48 @@ TEST_CASE("without arrays, an error says what there is and which command writes 
   CHECK_SAYS(message_of<UsageError>([&] { open(""); }), "data.path");
 }
 
-TEST_CASE("all problems are reported, and everything readable is read", "[data]") {
+TEST_CASE("all problems of arrays are reported, and everything readable is read", "[data]") {
   const TempFolder folder;
   std::vector<std::string> problems;
-  SECTION("labels") {
-    ArrayContent content = images_of(SvhnSpec::images(), {0, 1, 2, 3});
-    content.labels = {1, 10, 3, '\xff'};
-    folder.write(kTrain, array_file(SvhnSpec::images(), content));
-    const ImageArray images = read_split(folder, Split::kTrain, collect_into(problems), kWithExtra);
-    CHECK(lacks(problems, {{"train.safetensors: label 10 of image 1", "0..9"},
-                           {"train.safetensors: label 255 of image 3", "0..9"},
-                           {"extra.safetensors"}}) == "");
-    CHECK(images.labels == std::vector<uint8_t>{1, 3});
-    REQUIRE(images.pixels.size() == 2 * 3072);
-    CHECK(images.pixels[3072] == pixel(2, 0, 0, 0));
-    CHECK(images.pixels.back() == pixel(2, 2, 31, 31));
-  }
-  SECTION("shards") {
-    const std::string jpeg = flat_jpeg(32, 32, {1, 2, 3}), wide = flat_jpeg(33, 32, {1, 2, 3});
-    folder.write("train-0.tar", tar_of({{"8/a.jpg", jpeg}}));
-    folder.write("train-000000.tar",
-                 tar_of({{"7/a.jpg", jpeg}, {"3/b.jpg", "GIF89a"}, {"5/c.jpg", jpeg}, {"2/d.jpg", wide}}));
-    folder.write("train-000002.tar", TarWriter().add("4/a.jpg", jpeg).without_end());
-    folder.write("train-000003.tar", tar_of({{"9/a.jpg", jpeg}}));
-    folder.write("train-x.tar", "");
-    const ImageArray images = read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems));
-    CHECK(lacks(problems, {{"train-x.tar: "},
-                           {"train-000000.tar: expected shard 1"},
-                           {"train-000002.tar: expected shard 1"},
-                           {"train-000000.tar: member 3/b.jpg at offset ", "a GIF"},
-                           {"train-000000.tar: member 2/d.jpg at offset ", "33 x 32 pixels"},
-                           {"train-000002.tar: broken tar file"}}) == "");
-    CHECK(images.labels == std::vector<uint8_t>{8, 7, 5, 9});
-    CHECK(images.pixels.size() == 4 * 3072);
-    CHECK_SAYS(error_of<Cifar10Spec>(folder, Split::kTest), "no test-NNNNNN.tar", "train-000000.tar");
-    folder.write("val.safetensors", file_of<Cifar10Spec>({1}));
-    CHECK_SAYS(error_of<Cifar10Spec>(folder), "both", "train-000000.tar");
-  }
-  SECTION("nothing to read") {
-    CHECK(read_set(Cifar10Spec(), {.path = "/nonexistent"}, Split::kTrain, collect_into(problems)).size() ==
-          0);
-    CHECK(read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems)).size() == 0);
-    CHECK(problems.size() == 2);
-  }
+  ArrayContent content = images_of(SvhnSpec::images(), {0, 1, 2, 3});
+  content.labels = {1, 10, 3, '\xff'};
+  folder.write(kTrain, array_file(SvhnSpec::images(), content));
+  const ImageArray images = read_split(folder, Split::kTrain, collect_into(problems), kWithExtra);
+  CHECK(lacks(problems, {{"train.safetensors: label 10 of image 1", "0..9"},
+                         {"train.safetensors: label 255 of image 3", "0..9"},
+                         {"extra.safetensors"}}) == "");
+  CHECK(images.labels == std::vector<uint8_t>{1, 3});
+  REQUIRE(images.pixels.size() == 2 * 3072);
+  CHECK(images.pixels[3072] == pixel(2, 0, 0, 0));
+  CHECK(images.pixels.back() == pixel(2, 2, 31, 31));
+}
+
+TEST_CASE("all problems of shards are reported, and everything readable is read", "[data]") {
+  const TempFolder folder;
+  std::vector<std::string> problems;
+  CHECK(read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems)).size() == 0);
+  CHECK(read_set(Cifar10Spec(), {.path = "/none"}, Split::kTrain, collect_into(problems)).size() == 0);
+  CHECK(problems.size() == 2);
+  problems.clear();
+  const std::string jpeg = flat_jpeg(32, 32, {1, 2, 3}), wide = flat_jpeg(33, 32, {1, 2, 3});
+  folder.write("train-0.tar", tar_of({{"8/a.jpg", jpeg}}));
+  folder.write("train-000000.tar",
+               tar_of({{"7/a.jpg", jpeg}, {"3/b.jpg", "GIF89a"}, {"5/c.jpg", jpeg}, {"2/d.jpg", wide}}));
+  folder.write("train-000002.tar", TarWriter().add("4/a.jpg", jpeg).without_end());
+  folder.write("train-000003.tar", tar_of({{"9/a.jpg", jpeg}}));
+  folder.write("train-x.tar", "");
+  const ImageArray images = read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems));
+  CHECK(lacks(problems, {{"train-x.tar: "},
+                         {"train-000000.tar: expected shard 1"},
+                         {"train-000002.tar: expected shard 1"},
+                         {"train-000000.tar: member 3/b.jpg at offset ", "a GIF"},
+                         {"train-000000.tar: member 2/d.jpg at offset ", "33 x 32 pixels"},
+                         {"train-000002.tar: broken tar file"}}) == "");
+  CHECK(images.labels == std::vector<uint8_t>{8, 7, 5, 9});
+  CHECK(images.pixels.size() == 4 * 3072);
+  CHECK_SAYS(error_of<Cifar10Spec>(folder, Split::kTest), "no test-NNNNNN.tar", "train-000000.tar");
+  folder.write("val.safetensors", file_of<Cifar10Spec>({1}));
+  CHECK_SAYS(error_of<Cifar10Spec>(folder), "both", "train-000000.tar");
 }
 
 TEST_CASE("a set fits models with its number of classes, its size and its channels", "[data]") {

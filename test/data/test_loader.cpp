@@ -1,20 +1,21 @@
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <thread>
 
 #include "catch.h"
-#include "data/augment.h"
+#include "data/image_array.h"
 #include "data/loader.h"
+#include "data/tokens.h"
 #include "fixtures.h"
-#include "spec/error.h"
 
 using namespace sdp;
 using namespace sdp::testing;
 
-// The order, augmentation and mixing of the batches of several processes from a later step are compared with
-// Python by oracle.py.
+// Order, augmentation and mixing of the batches of several processes are compared with Python by oracle.py.
 
 namespace {
 
@@ -44,6 +45,14 @@ std::vector<Batch> all_batches(const Dataset& dataset, const Batches& of,
   while (!loader.done())
     batches.push_back(loader.next());
   return batches;
+}
+
+/// These samples at the positions 0, 1, ...
+Batch train_on(const Dataset& dataset, const std::vector<int64_t>& samples) {
+  std::vector<TrainingSample> wanted;
+  for (const int64_t sample : samples)
+    wanted.push_back({.position = static_cast<int64_t>(wanted.size()), .index = sample});
+  return dataset.training_batch(wanted, {.steps = {Augmentation::kFlip}}, /*seed=*/7);
 }
 
 }  // namespace
@@ -103,18 +112,14 @@ TEST_CASE("a loader in the middle of long batches is destroyed promptly", "[data
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(8));
 }
 
-TEST_CASE("wait_ms counts the time that next() waits", "[data]") {
+TEST_CASE("the time that next() waits, the end of the batches, and options out of range", "[data]") {
   PatternDataset dataset(50);
   dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
-  BatchLoader loader(dataset, some_batches(), kOneThread);
+  TrainingBatches of = some_batches();
+  BatchLoader loader(dataset, of, kOneThread);
   CHECK(loader.wait_ms() == 0);
   loader.next();  // four images
   CHECK(loader.wait_ms() > 20);
-}
-
-TEST_CASE("the end of the batches, and options out of range", "[data]") {
-  const PatternDataset dataset(50);
-  TrainingBatches of = some_batches();
   CHECK_THROWS_AS(BatchLoader(dataset, of, {.threads = 0, .prefetch_batches = 3}), std::logic_error);
   of.last_step = 0;
   BatchLoader nothing(dataset, of, kOneThread);
@@ -160,10 +165,8 @@ TEST_CASE("eval_batch gives the samples in the requested order, normalized only"
   const Batch batch = dataset.eval_batch(std::vector<int64_t>{17, 18, 4});
   CHECK(batch.samples == std::vector<int64_t>{17, 18, 4});
   CHECK(batch.labels == std::vector<int64_t>{7, 8, 4});
-  REQUIRE(batch.images.size() == 3 * 90);
   // Pixel 40 of image 18 is in channel 1: (18 * 31 + 40 * 7) mod 256 = 70.
-  CHECK(batch.images[90 + 40] == Approx((70 / 255.0 - 0.4) / 0.25));
-  CHECK(batch.mixed_labels.empty());
+  CHECK(batch.images.at(90 + 40) == Approx((70 / 255.0 - 0.4) / 0.25));
   for (const int64_t outside : {-1, 50})
     CHECK_THROWS_AS(dataset.eval_batch(std::vector{outside}), std::logic_error);
 }
@@ -173,24 +176,19 @@ TEST_CASE("a damaged image is replaced in training and left out of evaluation, i
   dataset.before_read = [](int64_t index) {
     if (index == 3 || index == 9) throw DamagedImageError("image " + std::to_string(index));
   };
-  const auto train_on = [&](const std::vector<TrainingSample>& samples) {
-    return dataset.training_batch(samples, {.steps = {Augmentation::kFlip}}, 7);
-  };
-  const Batch training = train_on({{0, 3}, {1, 5}, {2, 9}});
+  Batch training = train_on(dataset, {3, 5, 9});
   CHECK(training.skipped == std::vector<std::string>{"image 3", "image 9"});
   // The replacement takes the position, and therefore the augmentation, of the replaced image.
-  Batch expected = train_on({{0, 4}, {1, 5}, {2, 0}});
-  expected.skipped = training.skipped;
-  CHECK(training == expected);
-
-  expected = dataset.eval_batch(std::vector<int64_t>{2, 4, 5});
+  training.skipped.clear();
+  CHECK(training == train_on(dataset, {4, 5, 0}));
+  Batch expected = dataset.eval_batch(std::vector<int64_t>{2, 4, 5});
   expected.skipped = {"image 3"};
   CHECK(dataset.eval_batch(numbers(2, 6)) == expected);
 }
 
 TEST_CASE("skipping ends if every image is damaged, or a file cannot be read", "[data]") {
   PatternDataset dataset(200, OnError::kSkip);
-  const auto train = [&] { dataset.training_batch(std::vector<TrainingSample>{{0, 3}}, {}, 7); };
+  const auto train = [&] { train_on(dataset, {3}); };
   dataset.before_read = [](int64_t) { throw DamagedImageError("broken"); };
   CHECK_SAYS(message_of<DataError>(train), "100 images", "broken");
   CHECK_SAYS(message_of<DataError>([&] { dataset.eval_batch(numbers(50, 199)); }), "100 images");
@@ -199,4 +197,57 @@ TEST_CASE("skipping ends if every image is damaged, or a file cannot be read", "
   dataset.before_read = [](int64_t) { throw DataError("the disk is gone"); };
   CHECK(message_of<DataError>(train) == "the disk is gone");
   CHECK(message_of<DataError>([&] { dataset.eval_batch(numbers(0, 5)); }) == "the disk is gone");
+}
+
+// ---- data.validation_share ----
+
+TEST_CASE("both sides together are the training set, without overlap", "[data]") {
+  for (const int64_t size : {2, 3, 10, 97, 1000})
+    for (const double share : {1e-9, 0.1, 0.25, 0.49}) {
+      std::vector<int64_t> all = samples_of_side(size, share, Split::kTrain);
+      const std::vector<int64_t> held_out = samples_of_side(size, share, Split::kTest);
+      const auto expected = std::max<int64_t>(1, std::llround(share * static_cast<double>(size)));
+      CHECK(held_out == evenly_spread(expected, size));
+      CHECK(std::is_sorted(all.begin(), all.end()));
+      all.insert(all.end(), held_out.begin(), held_out.end());
+      std::sort(all.begin(), all.end());
+      CHECK(all == numbers(0, size));
+    }
+  CHECK_THROWS_AS(samples_of_side(1, 0.5, Split::kTrain), UsageError);
+  CHECK_THROWS_AS(samples_of_side(10, 0.99, Split::kTest), UsageError);
+}
+
+TEST_CASE("a subset gives the samples of the whole set, of any kind; a damaged image is replaced from it",
+          "[data]") {
+  const TempFolder folder;
+  std::vector<uint16_t> tokens(20 * 4 + 1);
+  std::iota(tokens.begin(), tokens.end(), uint16_t{0});
+  folder.write("text_train_000000.bin", token_shard(tokens));
+  ImageArray array{.shape = {1, 1, 2}, .num_classes = 10, .normalization = {.mean = {0}, .stddev = {1}}};
+  for (uint8_t i = 0; i < 20; ++i) {
+    array.pixels.insert(array.pixels.end(), {i, static_cast<uint8_t>(100 + i)});
+    array.labels.push_back(i % 10);
+  }
+  const std::vector<std::function<std::unique_ptr<Dataset>()>> kinds = {
+      [&] { return std::make_unique<ArrayDataset>(array); },
+      [&] { return std::make_unique<PatternDataset>(20); },
+      [&] { return std::make_unique<TokenDataset>(tokens_in(folder.path(), 4), Split::kTrain, 1 << 16); }};
+  for (const auto& open : kinds) {
+    const auto whole = open(), subset = subset_of(open(), {1, 4, 7, 15});
+    CHECK(subset->size() == 4);
+    CHECK(subset->identity().samples == 4);
+    CHECK(subset->identity() != whole->identity());
+    Batch evaluated = whole->eval_batch(std::vector<int64_t>{15, 1}), trained = train_on(*whole, {7, 4});
+    evaluated.samples = {3, 0};
+    trained.samples = {2, 1};
+    CHECK(subset->eval_batch(evaluated.samples) == evaluated);
+    CHECK(train_on(*subset, trained.samples) == trained);
+  }
+  auto damaged = std::make_unique<PatternDataset>(20, OnError::kSkip);
+  damaged->before_read = [](int64_t index) {
+    if (index == 4) throw DamagedImageError("image 4 is damaged");
+  };
+  const Batch batch = train_on(*subset_of(std::move(damaged), {1, 4, 7, 15}), {1});
+  CHECK(batch.samples == std::vector<int64_t>{2});
+  CHECK(batch.labels == std::vector<int64_t>{7});
 }

@@ -6,7 +6,6 @@
 #include "data/split_files.h"
 #include "fixtures.h"
 #include "io/file.h"
-#include "spec/error.h"
 
 using namespace sdp;
 using namespace sdp::testing;
@@ -67,22 +66,17 @@ TEST_CASE("files match a pattern of names and are sorted by name", "[data]") {
   }
 }
 
-TEST_CASE("by default *train* is for training, and *val*, *test* or both for evaluation", "[data]") {
-  const Fixture set(
-      {"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.bin", "train.tar"});
+TEST_CASE("by default *train* is for training, *val* and *test* for evaluation; patterns name other files",
+          "[data]") {
+  Fixture set({"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.tar", "train.tar"});
   CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin"});
   CHECK(set.names(Split::kTest) == Names{"c_test_0.bin"});
   set.folder.write("c_val_0.bin", "");
   CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
   set.folder.write("a_val_test.bin", "");
   CHECK(set.names(Split::kTest, true) == Names{"a_val_test.bin", "c_test_0.bin", "c_val_0.bin"});
-}
-
-TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
-  Fixture set({"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_val_0.bin", "whole.tar"});
   set.patterns.train = "a_*_?.bin";
   CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin"});
-  CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
   set.patterns.test = "b*.bin";
   CHECK(set.names(Split::kTest) == Names{"b_train_0.bin"});
   // The same pattern for both is intentional; the default names do not matter then.

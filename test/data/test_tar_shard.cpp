@@ -7,7 +7,6 @@
 #include "formats/image.h"
 #include "formats/tar_shard.h"
 #include "fuzz/tar_repair.h"
-#include "spec/error.h"
 
 using namespace sdp;
 using namespace sdp::testing;
@@ -45,10 +44,10 @@ std::string error_of(const std::string& members) {
 }
 
 /// Data and label of every sample.
-std::string samples_of(const Members& members) {
+std::string samples_of(const std::string& members) {
   const TempFolder folder;
   std::string samples;
-  for (const LabelledImage& sample : read_image_shard(folder.write(kShard, tar_of(members)), 10))
+  for (const LabelledImage& sample : read_image_shard(folder.write(kShard, tar_of(members_of(members))), 10))
     samples += std::string(sample.data.begin(), sample.data.end()) + std::to_string(sample.label) + " ";
   return samples;
 }
@@ -68,24 +67,20 @@ TEST_CASE("list_tar gives the files with their offsets", "[data]") {
 
 TEST_CASE("samples are in the order of their images, with labels from .cls files at any position or folders",
           "[data]") {
-  CHECK(samples_of(
-            {{"b.cls", " 7\n"}, {"b.jpg", "B"}, {"x/a.jpeg", "A"}, {"x/a.json", "{}"}, {"x/a.cls", "0"}}) ==
-        "B7 A0 ");
-  CHECK(samples_of(members_of("3/a.jpg=A ./set/9/a.jpg=B")) == "A3 B9 ");
-}
-
-TEST_CASE("images are found whatever the case of their names, with dots in them, and through links",
-          "[data]") {
-  CHECK(samples_of(
-            members_of("a.Jpg=A a.CLS=1 b.v2.jpe=B b.cls=2 c.001.JFIF=C c.001.cls=3 c.002.jpg=D c.002.cls=4 "
-                       "x/d.jpg=E x/d.depth.jpg=depth x/d.cls=5 y/e.jpg->../a.Jpg y/e.cls=>x/d.cls "
-                       "f.jpg->g.jpg f.cls->y/e.cls ./g.jpg=>./x/d.jpg ./g.cls=6 "
-                       "._a.jpg=AppleDouble __MACOSX/.x/a.jpg=AppleDouble")) == "A1 B2 C3 D4 E5 A5 E5 E6 ");
-}
-
-TEST_CASE("PNG and WebP are images as JPEG is, and beside a JPEG of their name other fields", "[data]") {
-  CHECK(samples_of(members_of("a.png=A a.cls=1 x/b.v2.WebP=B x/b.cls=2 c.PNG=C c.depth.png=depth c.cls=3 "
-                              "d.png=mask d.jpg=D d.cls=4")) == "A1 B2 C3 D4 ");
+  for (const auto& [members, samples] :
+       {std::pair("b.cls=7 b.jpg=B x/a.jpeg=A x/a.json={} x/a.cls=0", "B7 A0 "),
+        {"3/a.jpg=A ./set/9/a.jpg=B", "A3 B9 "},
+        // Whatever the case of their names, with dots in them, and through links.
+        {"a.Jpg=A a.CLS=1 b.v2.jpe=B b.cls=2 c.001.JFIF=C c.001.cls=3 c.002.jpg=D c.002.cls=4 "
+         "x/d.jpg=E x/d.depth.jpg=depth x/d.cls=5 y/e.jpg->../a.Jpg y/e.cls=>x/d.cls "
+         "f.jpg->g.jpg f.cls->y/e.cls ./g.jpg=>./x/d.jpg ./g.cls=6 "
+         "._a.jpg=AppleDouble __MACOSX/.x/a.jpg=AppleDouble",
+         "A1 B2 C3 D4 E5 A5 E5 E6 "},
+        // PNG and WebP are images as JPEG is, and beside a JPEG of their name other fields.
+        {"a.png=A a.cls=1 x/b.v2.WebP=B x/b.cls=2 c.PNG=C c.depth.png=depth c.cls=3 d.png=mask d.jpg=D "
+         "d.cls=4",
+         "A1 B2 C3 D4 "}})
+    CHECK(samples_of(members) == samples);
 }
 
 TEST_CASE("wrong, missing and doubled labels and images are refused with member and offset", "[data]") {
@@ -104,6 +99,7 @@ TEST_CASE("wrong, missing and doubled labels and images are refused with member 
     CHECK_SAYS(error_of(members), kShard);
     CHECK(lacks(error_of(members), parts) == "");
   }
+  CHECK(shard_error(tar_of({{"a.jpg", "A"}, {"a.cls", " 7\n"}})).empty());
   for (const std::string label : {"10", "-1", "cat", "", "3 4"})
     CHECK_SAYS(shard_error(tar_of({{"a.jpg", "A"}, {"a.cls", label}})), "member a.cls at offset 1024",
                "label \"" + label + "\"", "0..9");
@@ -119,10 +115,12 @@ TEST_CASE("what may be a sample and is not read is a problem", "[data]") {
     CHECK_SAYS(problem_of(name + "=A x/a.cls=1"), "member " + name);
   for (const std::string name : {"a", "a.jpg.bak", "a.img"})
     CHECK_SAYS(problem_of(name + "=\xff\xd8\xff\xe0"), "member " + name);
-  CHECK_SAYS(problem_of("a.raw=? a.cls=1"), "member a.cls", "without an image", "a.jpg");
-  CHECK_SAYS(problem_of("b.jpg->/data/b.jpg"), "member b.jpg", "/data/b.jpg", "--dereference");
-  CHECK_SAYS(problem_of("b.jpg=>none.jpg"), "member b.jpg", "none.jpg");
-  CHECK_SAYS(problem_of("b.jpg->c.jpg c.jpg->b.jpg"), "member b.jpg");
+  for (const auto& [members, parts] :
+       {std::pair("a.raw=? a.cls=1", Parts{"member a.cls", "without an image", "a.jpg"}),
+        {"b.jpg->/data/b.jpg", {"member b.jpg", "/data/b.jpg", "--dereference"}},
+        {"b.jpg=>none.jpg", {"member b.jpg", "none.jpg"}},
+        {"b.jpg->c.jpg c.jpg->b.jpg", {"member b.jpg"}}})
+    CHECK(lacks(problem_of(members), parts) == "");
 }
 
 TEST_CASE("a broken tar is refused with the offset, wherever it breaks", "[data]") {
