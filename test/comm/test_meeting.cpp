@@ -146,9 +146,9 @@ TEST_CASE("a recorded introduction is of no use") {
 
 TEST_CASE("a listener that says nothing, or ends, is an error at the deadline") {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
-  const test::Listener silent;
+  const Descriptor silent = test::silent_listener();
   store->set("watch/secret", std::string("secret"));
-  store->set("watch/0", "127.0.0.1 " + std::to_string(silent.port()));
+  store->set("watch/0", "127.0.0.1 " + std::to_string(port_of(silent)));
   CHECK_THROWS_WITH(meet_peers(*store, {.rank = 1, .size = 2, .deadline = in(milliseconds(200))}),
                     Contains("says nothing"));
 }
