@@ -4,13 +4,18 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
+#include "io/event_file.h"
+#include "io/file.h"
 #include "run/metrics.h"
-#include "spec/error.h"
+#include "run/run_metrics.h"
+#include "run/run_summary.h"
 #include "spec/json_fields.h"
 #include "temp_folder.h"
 
 using namespace sdp;
 using nlohmann::json;
+
+// What TensorBoard reads from the files, and their checksums: test/cli/test_events.py.
 
 namespace {
 
@@ -24,6 +29,13 @@ struct Forgetful {
   }
 };
 static_assert(!lists_every_member<Forgetful>());
+
+std::vector<std::string> event_files(const TempFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& file : files_matching(folder.path(), "events.out.tfevents.*"))
+    names.push_back(file.filename().string());
+  return names;
+}
 
 }  // namespace
 
@@ -114,18 +126,16 @@ TEST_CASE("each line is in the file as soon as it is appended; the last evaluati
           "[metrics]") {
   const TempFolder folder;
   const auto path = folder / "metrics.jsonl";
-  CHECK_FALSE(find_evaluation(path, 2));
-  const TrainRecord train = {.step = 2};
-  const EvalRecord earlier = {.step = 1, .branch_scale = 0.25};
   JsonLines metrics(path);
-  metrics.append(train);
-  metrics.append(earlier);
-  CHECK(get(path) == to_json_line(train) + "\n" + to_json_line(earlier) + "\n");
-  CHECK_FALSE(find_evaluation(path, 2));
+  metrics.append(TrainRecord{.step = 2});
+  metrics.append(EvalRecord{.step = 1, .branch_scale = 0.25});
+  CHECK(get(path) == to_json_line(TrainRecord{.step = 2}) + "\n" +
+                         to_json_line(EvalRecord{.step = 1, .branch_scale = 0.25}) + "\n");
+  for (const auto& missing : {path, folder / "none"})
+    CHECK_FALSE(find_evaluation(missing, 2));
   metrics.append(EvalRecord{.step = 2});
   metrics.append(EvalRecord{.step = 2, .loss_uncorrected = 2, .branch_scale = 0.5});
-  REQUIRE(find_evaluation(path, 2));
-  CHECK(find_evaluation(path, 2)->branch_scale == 0.5);
+  CHECK(find_evaluation(path, 2).value().branch_scale == 0.5);
   CHECK(
       contains(message_of<DataError>([] { JsonLines("/dev/full").append(EvalRecord{}); }), "No space left"));
 }
@@ -152,4 +162,61 @@ TEST_CASE("cut_back keeps the lines up to a step and drops an incomplete one", "
     CHECK(contains(message_of<DataError>([&] { cut_back(path, 2); }), path.string() + ", line 3"));
     CHECK(get(path) == text);
   }
+}
+
+TEST_CASE("a folder's event files are named in the order of their creation", "[events]") {
+  const TempFolder folder;
+  put(folder / "events.out.tfevents.9000000000.elsewhere", "of a host whose clock is ahead");
+  for (int i = 0; i < 3; ++i)
+    EventFile(folder.path(), 0, {}).append(1, {{"train/loss", 1}});
+  const std::vector<std::string> names = event_files(folder);
+  REQUIRE(names.size() == 4);
+  for (int i = 1; i < 4; ++i)
+    CHECK(names[static_cast<size_t>(i)].starts_with("events.out.tfevents.900000000" + std::to_string(i)));
+}
+
+TEST_CASE("records go to both files; values that are not finite are not written as scalars", "[events]") {
+  const TempFolder folder;
+  const RunFolder run = {folder.path()};
+  RunMetrics metrics(run, 0, ExperimentSpec());
+  const TrainRecord train = {.step = 4, .loss = 2, .overlap = std::nan("")};
+  metrics.append(train);
+  CHECK(get(run.metrics()) == to_json_line(train) + "\n");
+  const std::string events = get(folder.path() / event_files(folder).front());
+  CHECK(contains(events, "train/loss"));
+  CHECK_FALSE(contains(events, "train/overlap"));
+  CHECK(scalars_event(1.5, 300, {{"x", std::nan("")}, {"y", -INFINITY}, {"a/b", 0.5}}) ==
+        scalars_event(1.5, 300, {{"a/b", 0.5}}));
+}
+
+TEST_CASE("a summary is read back unchanged; invalid ones are refused, naming file and key",
+          "[run_summary]") {
+  // Its keys and values: test/cli/test_resume.py.
+  const TempFolder folder;
+  const std::filesystem::path path = folder / "summary.json";
+  CHECK_FALSE(read_summary(path).has_value());
+  const RunSummary summary = {.step = 20,
+                              .epochs = 1.0 / 3,
+                              .device = "CPU",
+                              .skipped_steps = 3,
+                              .times = {.train_s = 8, .data_s = 1}};
+  write_summary(path, summary);
+  CHECK(read_summary(path) == summary);
+  for (const char* text : {"", "[]", "{\"step\": \"many\"}", "{\"total_steps\": 3}"}) {
+    put(path, text);
+    const std::string message = message_of<DataError>([&] { read_summary(path); });
+    CHECK(contains(message, path.string()));
+    CHECK(contains(message, "\"step\""));
+  }
+}
+
+TEST_CASE("steps without a time and a broken line in the metrics of a run whose times are added up",
+          "[run_summary]") {
+  const TempFolder folder;  // the sums: test/cli/test_resume.py
+  const std::filesystem::path path = folder / "metrics.jsonl";
+  CHECK(times_of_run(path) == RunTimes{});
+  put(path, "{\"kind\":\"train\",\"step\":4,\"step_ms\":null}\n{\"kind\":\"eval\",\"step\":4,\"loss\":1}\n");
+  CHECK(times_of_run(path) == RunTimes{});
+  put(path, "{\"kind\":\"start\",\"step\":0}\n{\n");
+  CHECK(contains(message_of<DataError>([&] { times_of_run(path); }), path.string() + ", line 2"));
 }

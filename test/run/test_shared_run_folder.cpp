@@ -1,8 +1,14 @@
+// How a run begins on all processes, and how it is resumed.
+
+#include <map>
 #include <thread>
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
+#include "io/file.h"
 #include "process/identity.h"
+#include "run/checkpoint_store.h"
+#include "run/resumed_run.h"
 #include "run/shared_run_folder.h"
 #include "spec/error.h"
 #include "temp_folder.h"
@@ -17,14 +23,12 @@ constexpr int kWorld = 3;
 
 /// Every rank shares folders[rank]; rank r > 0 is on host "host r". Returns the error of each rank.
 std::vector<std::string> share(const std::vector<fs::path>& folders, milliseconds visible_after,
-                               std::vector<SharedRunFolder>* results = nullptr, bool refused = false) {
+                               const std::function<std::unique_ptr<RunLock>()>& lock,
+                               std::vector<SharedRunFolder>* results = nullptr,
+                               milliseconds timeout = std::chrono::seconds(60)) {
   std::vector<std::string> messages(kWorld);
-  run_thread_ranks(kWorld, [&](Communicator& comm) {
+  const auto body = [&](Communicator& comm) {
     const auto rank = static_cast<size_t>(comm.rank());
-    const auto lock = [&]() -> std::unique_ptr<RunLock> {
-      if (refused) throw DataError("the disk is full");
-      return RunLock::acquire(folders[0], [](const std::string&) {});
-    };
     const ProcessPlace mine = {.host = rank == 0 ? host_name() : "host " + std::to_string(rank),
                                .threads = comm.rank() + 1};
     try {
@@ -34,8 +38,35 @@ std::vector<std::string> share(const std::vector<fs::path>& folders, millisecond
     } catch (const Error& error) {
       messages[rank] = std::to_string(static_cast<int>(error.code())) + ": " + error.what();
     }
-  });
+  };
+  run_thread_ranks(kWorld, body, Exchanges::kAtOnce, at::kCPU, timeout);
   return messages;
+}
+
+std::unique_ptr<RunLock> acquire(const fs::path& folder) {
+  return RunLock::acquire(folder, [](const std::string&) {});
+}
+
+const std::vector<std::string> kNoErrors(kWorld);
+
+constexpr auto kWithCheckpoint = {Resume::kLatest, Resume::kLatestGood, Resume::kIfAny};
+
+/// Saves a checkpoint of one process, whose file has a few bytes. Returns the path of that file.
+std::filesystem::path save(const std::filesystem::path& run_dir, int64_t step,
+                           std::map<std::string, std::string> more = {}) {
+  const CheckpointStore store(run_dir);
+  const std::string name = process_file_name(0, 1);
+  more[name] = "values";
+  Manifest manifest;
+  manifest.step = manifest.updates = step;
+  store.begin(step);
+  for (const auto& [file, text] : more) {  // the process's file is the first by name
+    put(store.partial_path(step) / file, text);
+    const FileDigest digest = digest_file(store.partial_path(step) / file);
+    manifest.files.push_back({file, digest.bytes, digest.xxh3_128});
+  }
+  store.commit(step, manifest, /*keep_last=*/1);
+  return store.folder(step) / name;
 }
 
 }  // namespace
@@ -43,10 +74,10 @@ std::vector<std::string> share(const std::vector<fs::path>& folders, millisecond
 TEST_CASE("all processes see the run folder that rank 0 locks, and know where all processes run",
           "[shared_run_folder]") {
   const TempFolder folder;
+  const fs::path path = folder.path();
   std::vector<SharedRunFolder> results(kWorld);
-  for (const std::string& message :
-       share({folder.path(), folder.path(), folder.path()}, milliseconds(0), &results))
-    CHECK(message.empty());
+  CHECK(share(
+            {path, path, path}, milliseconds(0), [&] { return acquire(path); }, &results) == kNoErrors);
   for (const SharedRunFolder& result : results) {
     CHECK((result.lock != nullptr) == (&result == &results[0]));
     REQUIRE(result.processes.size() == kWorld);
@@ -56,52 +87,68 @@ TEST_CASE("all processes see the run folder that rank 0 locks, and know where al
   }
 }
 
-TEST_CASE("a host that sees the folder late is waited for", "[shared_run_folder]") {
+TEST_CASE("a host that sees the folder late is waited for, and rank 0 longer than a collective may take",
+          "[shared_run_folder]") {
   const TempFolder folder;
-  fs::create_directory(folder / "real");
-  std::thread late([&] {
-    std::this_thread::sleep_for(milliseconds(300));
-    fs::create_directory_symlink(folder / "real", folder / "late");
-  });
-  for (const std::string& message :
-       share({folder / "real", folder / "real", folder / "late"}, std::chrono::minutes(5)))
-    CHECK(message.empty());
-  late.join();
-}
-
-TEST_CASE("a folder that one host does not see is an error on all processes", "[shared_run_folder]") {
-  const TempFolder folder;
-  fs::create_directory(folder / "shared");
-  fs::create_directory(folder / "own");
-  // The lock of another run is not rank 0's.
-  const auto other = RunLock::acquire(folder / "own", [](const std::string&) {});
-  for (const fs::path& own : {folder / "own", folder / "none"}) {
-    for (const std::string& message : share({folder / "shared", folder / "shared", own}, milliseconds(1))) {
-      CHECK(contains(message, "2: "));
-      CHECK(contains(message, "host 2 (rank 2)"));
-      CHECK_FALSE(contains(message, "host 1"));
-      CHECK(contains(message, (folder / "shared").string()));
-    }
-  }
-}
-
-TEST_CASE("rank 0 may wait for the lock longer than a collective may take", "[shared_run_folder]") {
-  const TempFolder folder;
-  const auto body = [&](Communicator& comm) {
-    const auto lock = [&] {
-      std::this_thread::sleep_for(milliseconds(3500));
-      return RunLock::acquire(folder.path(), [](const std::string&) {});
-    };
-    const SharedRunFolder run =
-        share_run_folder(comm, {folder.path()}, {.host = host_name(), .threads = 1}, lock);
-    comm.barrier();
+  const fs::path real = folder / "real", late = folder / "late";
+  fs::create_directory(real);
+  std::jthread links;
+  const auto lock = [&] {
+    std::this_thread::sleep_for(milliseconds(3500));
+    links = std::jthread([&] {
+      std::this_thread::sleep_for(milliseconds(300));
+      fs::create_directory_symlink(real, late);
+    });
+    return acquire(real);
   };
-  run_thread_ranks(kWorld, body, Exchanges::kAtOnce, at::kCPU, milliseconds(2000));
+  CHECK(share({real, real, late}, std::chrono::minutes(5), lock, nullptr, milliseconds(2000)) == kNoErrors);
 }
 
-TEST_CASE("a refusal of rank 0 ends all processes with its exit code", "[shared_run_folder]") {
+TEST_CASE("a folder that one host does not see, or a refusal of rank 0, ends all processes",
+          "[shared_run_folder]") {
   const TempFolder folder;
-  for (const std::string& message :
-       share({folder.path(), folder.path(), folder.path()}, milliseconds(0), nullptr, true))
-    CHECK(message == "3: the disk is full");
+  const fs::path shared = folder / "shared";
+  for (const char* name : {"shared", "own"})
+    fs::create_directory(folder / name);
+  const auto other = acquire(folder / "own");  // the lock of another run is not rank 0's
+  for (const fs::path& own : {folder / "own", folder / "none"})
+    for (const std::string& message :
+         share({shared, shared, own}, milliseconds(1), [&] { return acquire(shared); })) {
+      for (const std::string& part : {std::string("2: "), std::string("host 2 (rank 2)"), shared.string()})
+        CHECK(contains(message, part));
+      CHECK_FALSE(contains(message, "host 1"));
+    }
+  const auto refuse = []() -> std::unique_ptr<RunLock> { throw DataError("the disk is full"); };
+  CHECK(share({shared, shared, shared}, milliseconds(0), refuse) ==
+        std::vector<std::string>(kWorld, "3: the disk is full"));
+}
+
+TEST_CASE("a run with a checkpoint continues, and does not start anew if the checkpoint is damaged",
+          "[resumed_run]") {
+  const TempFolder folder;
+  const std::filesystem::path file = save(folder.path(), 10);
+  CHECK_FALSE(finds_checkpoint(folder.path(), Resume::kNo));
+  for (const Resume resume : kWithCheckpoint)
+    CHECK(finds_checkpoint(folder.path(), resume));
+  put(file, "cut");
+  CHECK(finds_checkpoint(folder.path(), Resume::kIfAny));  // `latest` names it; reading it reports the damage
+  std::filesystem::remove(folder / "latest");
+  for (const Resume resume : kWithCheckpoint)
+    CHECK_THROWS_AS(finds_checkpoint(folder.path(), resume), DataError);
+}
+
+TEST_CASE("a checkpoint identifies its run; one of an older version begins a new history", "[resumed_run]") {
+  const TempFolder folder;
+  const CheckpointStore store(folder.path());
+  const std::string spec = "name: r\nseed: 4\ndata: {name: cifar10, path: p}\n";
+  RunHistory history = new_history();
+  history.changes = {{.step = 5, .key = "optimizer.lr", .was = "1", .now = "2"}};
+  save(folder.path(), 10, {{kSavedSpec, spec}, {kSavedHistory, history_text(history)}});
+  CHECK(read_saved_run(store, 10).history == history);
+  CHECK(read_saved_run(store, 10).spec.seed == 4);
+  save(folder.path(), 20, {{kSavedSpec, spec}});
+  const RunHistory fresh = read_saved_run(store, 20).history;
+  CHECK(fresh.changes.empty());
+  CHECK(fresh.id.size() == history.id.size());
+  CHECK(fresh.id != history.id);
 }
