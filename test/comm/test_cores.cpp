@@ -9,14 +9,20 @@
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <tuple>
 
 #include "catch.h"
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
 #include "helper_process.h"
 
+using Catch::Matchers::Contains;
+
 namespace sdp {
 namespace {
+
+constexpr const char* kFirst = "0000:3b:00.0";
+constexpr const char* kSecond = "0000:5e:00.0";
 
 /// available_cores() in a thread that may use only the first `count` of this thread's cores.
 int cores_when_restricted_to(int count) {
@@ -123,19 +129,13 @@ TEST_CASE("cores and quotas that processes share are divided; OMP_NUM_THREADS ta
 }
 
 TEST_CASE("a claim is unchanged after sending, and that of this process has its cores") {
-  CoreClaim claim = {.host = "a host",
-                     .cpus = {0, 3, 200},
-                     .quota = CoreQuota{2.5, "/a group"},
-                     .omp_num_threads = 7,
-                     .omp_binds = true};
+  CoreClaim claim = {
+      "a host", {0, 3, 200}, CoreQuota{2.5, "/a group"}, /*omp_num_threads=*/7, /*omp_binds=*/true};
   const CoreClaim read = claim_from(to_text(claim));
-  CHECK(read.host == claim.host);
-  CHECK(read.cpus == claim.cpus);
+  CHECK(std::tie(read.host, read.cpus, read.omp_num_threads, read.omp_binds) ==
+        std::tie(claim.host, claim.cpus, claim.omp_num_threads, claim.omp_binds));
   REQUIRE(read.quota);
-  CHECK(read.quota->cores == 2.5);
-  CHECK(read.quota->group == "/a group");
-  CHECK(read.omp_num_threads == 7);
-  CHECK(read.omp_binds);
+  CHECK(std::tie(read.quota->cores, read.quota->group) == std::tie(claim.quota->cores, claim.quota->group));
   claim.quota.reset();
   CHECK_FALSE(claim_from(to_text(claim)).quota);
   const CoreClaim own = own_claim();
@@ -172,50 +172,38 @@ TEST_CASE("the claim has the first number of OMP_NUM_THREADS") {
   before ? setenv("OMP_NUM_THREADS", kept.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
 }
 
-constexpr const char* kFirst = "0000:3b:00.0";
-constexpr const char* kSecond = "0000:5e:00.0";
-
-TEST_CASE("ranks on different devices are not refused, nor is the same slot on another host") {
-  CHECK(refuse_shared_devices({}).empty());
-  CHECK(refuse_shared_devices({{"a 1", kFirst}}).empty());
-  CHECK(
-      refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"b 2", kFirst}, {"b 2", kSecond}}).empty());
-  // Hosts with the same name that were booted at different times; processes that NCCL_HOSTID distinguishes.
-  CHECK(refuse_shared_devices({{"a 1", kFirst}, {"a 2", kFirst}}).empty());
-  CHECK(refuse_shared_devices({{"0", kFirst}, {"1", kFirst}, {"2", kFirst}}).empty());
-}
-
 TEST_CASE("ranks that share a device are named with it and with advice") {
+  using Places = std::vector<DevicePlace>;
+  for (const Places& fine :
+       {Places{}, Places{{"a 1", kFirst}},
+        // The same slot on another host, on one of the same name that was booted at another time, and for
+        // processes that NCCL_HOSTID distinguishes.
+        Places{{"a 1", kFirst}, {"a 1", kSecond}, {"b 2", kFirst}, {"b 2", kSecond}, {"a 2", kFirst}},
+        Places{{"0", kFirst}, {"1", kFirst}, {"2", kFirst}}})
+    CHECK(refuse_shared_devices(fine).empty());
   const std::string one =
       refuse_shared_devices({{"a 1", kFirst}, {"b 2", kFirst}, {"a 1", kFirst}, {"a 1", kSecond}});
-  CHECK_THAT(one, Catch::Contains("ranks 0 and 2 on 0000:3b:00.0 of a") && !Catch::Contains("of b") &&
-                      !Catch::Contains(kSecond) && Catch::Contains("one process per GPU") &&
-                      Catch::Contains("train.backend to gloo"));
-
-  const std::string two =
-      refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"a 1", kFirst}, {"a 1", kSecond}});
-  CHECK_THAT(two, Catch::Contains("ranks 0 and 2 on 0000:3b:00.0 of a; ranks 1 and 3 on 0000:5e:00.0 of a"));
-
-  std::vector<DevicePlace> many;
+  CHECK_THAT(one, Contains("ranks 0 and 2 on 0000:3b:00.0 of a") && !Contains("of b") && !Contains(kSecond) &&
+                      Contains("one process per GPU") && Contains("train.backend to gloo"));
+  CHECK_THAT(refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"a 1", kFirst}, {"a 1", kSecond}}),
+             Contains("ranks 0 and 2 on 0000:3b:00.0 of a; ranks 1 and 3 on 0000:5e:00.0 of a"));
+  Places many;
   for (int rank = 0; rank < 20; ++rank)
     many.push_back({"host" + std::to_string(rank / 2), kFirst});
-  const std::string text = refuse_shared_devices(many);
-  CHECK_THAT(text, Catch::Contains("ranks 6 and 7 on 0000:3b:00.0 of host3;") &&
-                       Catch::Contains("6 more GPUs") && !Catch::Contains("host4"));
+  CHECK_THAT(refuse_shared_devices(many), Contains("ranks 6 and 7 on 0000:3b:00.0 of host3;") &&
+                                              Contains("6 more GPUs") && !Contains("host4"));
 }
 
 TEST_CASE("every rank learns the places of all ranks") {
   c10d::HashStore store;
   const std::vector<DevicePlace> places = {{"host 0", kSecond}, {"host 1", kFirst}, {"host 2", kSecond}};
-  const auto seen = test::in_parallel(
-      3, [&](int rank) { return gather_places(store, rank, 3, places[static_cast<size_t>(rank)]); });
-  for (const std::vector<DevicePlace>& of_rank : seen)
-    CHECK((of_rank == places));
+  for (const std::vector<DevicePlace>& seen : test::in_parallel(
+           3, [&](int rank) { return gather_places(store, rank, 3, places[static_cast<size_t>(rank)]); }))
+    CHECK((seen == places));
 }
 
 TEST_CASE("NCCL_HOSTID replaces the host's name") {
   const std::string host = nccl_host();
-  CHECK(host == nccl_host());
   setenv("NCCL_HOSTID", "seven", /*overwrite=*/1);
   CHECK(nccl_host() == "seven");
   unsetenv("NCCL_HOSTID");

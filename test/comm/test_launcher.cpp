@@ -1,5 +1,6 @@
 // The launcher with real processes.
 
+#include <array>
 #include <csignal>
 #include <thread>
 
@@ -29,17 +30,11 @@ seconds since(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 TEST_CASE("the number of processes if the user gives none") {
-  const auto [workers, replicas, available, processes] = GENERATE(table<int64_t, int64_t, int, int>({
-      {8, 1, 8, 8},
-      {8, 2, 16, 16},
-      {8, 2, 15, 8},
-      {8, 1, 7, 4},
-      {6, 1, 5, 3},
-      {7, 1, 6, 1},
-      {8, 1, 0, 1},
-      {1, 4, 4, 4},
-  }));
-  CHECK(default_processes(workers, replicas, available) == processes);
+  using Case = std::array<int, 4>;
+  for (const auto& [workers, replicas, available, processes] :
+       {Case{8, 1, 8, 8}, Case{8, 2, 16, 16}, Case{8, 2, 15, 8}, Case{8, 1, 7, 4}, Case{6, 1, 5, 3},
+        Case{7, 1, 6, 1}, Case{8, 1, 0, 1}, Case{1, 4, 4, 4}})
+    CHECK(default_processes(workers, replicas, available) == processes);
 }
 
 TEST_CASE("exit codes: causes come before their consequences") {
