@@ -7,8 +7,8 @@
 using namespace sdp;
 using namespace sdp::testing;
 
-// Pixels, order, labels and training crops are compared with torchvision by oracle_images.py; the commands
-// that messages print are run by cli/test_printed_commands.py.
+// Pixels, order, labels and training crops, of folders and shards, are compared with torchvision by
+// oracle_images.py; the commands that messages print are run by cli/test_printed_commands.py.
 
 namespace {
 
@@ -91,13 +91,10 @@ struct Files : TempFolder {
 /// Two classes with three images and one, and one image of each for evaluation.
 struct Folders : Files {
   Folders() {
-    for (const auto& [name, level] : {std::pair("train/cat/b.JPEG", 20),
-                                      {"train/cat/a.jpg", 10},
-                                      {"train/cat/c.jpeg", 30},
-                                      {"train/dog/a.JPEG", 40},
-                                      {"val/cat/a.JPEG", 50},
-                                      {"val/dog/a.JPEG", 60}})
-      write(name, jpeg_of(level));
+    int level = 0;
+    for (const char* name : {"train/cat/a.jpg", "train/cat/b.JPEG", "train/cat/c.jpeg", "train/dog/a.JPEG",
+                             "val/cat/a.JPEG", "val/dog/a.JPEG"})
+      write(name, jpeg_of(level += 10));
     write_all({"train/cat/.DS_Store", "train/cat/list.txt", "train/notes.txt"}, "x");
     age({"train/cat", "train/dog", "val/cat", "val/dog"});
   }
@@ -107,7 +104,7 @@ struct Folders : Files {
 
 // ---- class folders ----
 
-TEST_CASE("test/ is read in place of val/, and val/ if there are both, with the classes of train", "[data]") {
+TEST_CASE("test/ is read in place of val/, and val/ if there are both, with the classes of train") {
   const Folders folder;
   CHECK(folder.open(Split::kTest)->note().empty());
   CHECK(class_names_in(folder.path()) == std::vector<std::string>{"cat", "dog"});
@@ -125,7 +122,7 @@ TEST_CASE("test/ is read in place of val/, and val/ if there are both, with the 
   CHECK(lacks(folder.problems(Split::kTest), {{"val: ", "\"dog\""}, {"val: ", "\"dgo\""}}) == "");
 }
 
-TEST_CASE("folders that are missing or mixed up, or as archives unpack, are explained", "[data]") {
+TEST_CASE("folders that are missing or mixed up, or as archives unpack, are explained") {
   using Texts = std::vector<std::string>;
   const std::vector<std::tuple<Texts, Split, Texts>> refused = {
       {{}, Split::kTrain, {"holds no ImageNet", "train/CLASS/*.JPEG"}},
@@ -146,7 +143,7 @@ TEST_CASE("folders that are missing or mixed up, or as archives unpack, are expl
   CHECK_SAYS(open_error(small), "data.eval_resize: 7", "model.image_size: 8");
 }
 
-TEST_CASE("whatever ImageFolder or a person takes for an image is read or a problem", "[data]") {
+TEST_CASE("whatever ImageFolder or a person takes for an image is read or a problem") {
   const Folders folder;
   folder.write_all({"train/dog/p.Jpg", "train/dog/q.jpe", "train/dog/r.JFIF", "train/dog/s.jif",
                     "train/dog/t.v2.jPeG", "train/dog/a.PNG", "train/dog/c.Webp"},
@@ -174,7 +171,7 @@ TEST_CASE("whatever ImageFolder or a person takes for an image is read or a prob
   CHECK_SAYS(open_error(spec_of(folder.path())), "train/stray.jpg");
 }
 
-TEST_CASE("images that do not decode are named", "[data]") {
+TEST_CASE("images that do not decode are named") {
   const Folders folder;
   const std::string good = jpeg_of(40, 64, 64);
   folder.write("train/dog/a.JPEG", good.substr(0, good.size() - 30));
@@ -198,7 +195,7 @@ TEST_CASE("images that do not decode are named", "[data]") {
   CHECK_SAYS(message_of<DataError>([&] { dataset->read(1, chw); }), "train/cat/b.JPEG");
 }
 
-TEST_CASE("training takes the evaluation area unless the augmentation says otherwise", "[data]") {
+TEST_CASE("training takes the evaluation area unless the augmentation says otherwise") {
   const Files folder;
   std::vector<uint8_t> ramp;
   for (int i = 0; i < 60 * 50; ++i)
@@ -210,42 +207,9 @@ TEST_CASE("training takes the evaluation area unless the augmentation says other
   CHECK(trained == pixels_of(*folder.open(), 0));
 }
 
-// ---- tar shards ----
-
-TEST_CASE("shards are found by name and read in order", "[data]") {
-  const Files folder;
-  folder.write("in-train-000001.tar", shard_of({{"c", 1}}));
-  folder.write("in-train-000000.tar", shard_of({{"b", 1}, {"a", 0}}));
-  folder.write("in-val-000000.tar", shard_of({{"d", 0}}));
-  folder.write("in-test-000000.tar", shard_of({{"e", 1}}));
-  CHECK(levels_of(*folder.open()) == std::vector{107, 7, 107});
-  CHECK(levels_of(*folder.open(Split::kTest)) == std::vector{107, 7});
-  DataSpec spec = spec_of(folder.path());
-  spec.set.as<ImageNetSpec>().test_files = "*val*.tar";
-  CHECK(open_imagenet(spec, model_of(2), Split::kTest)->size() == 1);
-}
-
-TEST_CASE("problems in shards name shard, member and offset, and a check reports all of them", "[data]") {
-  const Files folder;
-  folder.write("train-0.tar", tar_of({{"a.jpg", jpeg_of(1)}, {"a.cls", "5"}, {"c.jpg", "x"}}));
-  folder.write("train-1.tar", "no tar");
-  folder.write("train-2.tar",
-               tar_of({{"a.jpg", jpeg_of(7)}, {"a.cls", "1"}, {"b.jpg", "x"}, {"b.cls", "1"}}));
-  CHECK(lacks(folder.problems(), {{"train-0.tar: member a.cls at offset ", "\"5\"", "0..1"},
-                                  {"train-0.tar: member c.jpg at offset ", "no label"},
-                                  {"train-1.tar: broken tar file"}}) == "");
-  CHECK(!fs::exists(folder / "train.sdp-index"));
-  CHECK_SAYS(open_error(spec_of(folder.path())), "train-0.tar: member a.cls");
-  fs::remove(folder / "train-0.tar");
-  fs::remove(folder / "train-1.tar");
-  CHECK_SAYS(message_of<DataError>([&] { pixels_of(*folder.open(), 1); }),
-             "train-2.tar: member b.jpg at offset ", "as a JPEG");
-}
-
 // ---- the saved index ----
 
-TEST_CASE("files and classes that come, go or are renamed are noticed, nothing else is listed again",
-          "[data]") {
+TEST_CASE("files and classes that come, go or are renamed are noticed, nothing else is listed again") {
   const Folders folder;
   const auto check = [&](const std::vector<int>& levels) { CHECK(levels_of(*folder.open()) == levels); };
   check({10, 20, 30, 40});
@@ -266,7 +230,7 @@ TEST_CASE("files and classes that come, go or are renamed are noticed, nothing e
   CHECK(levels_of(*folder.open(), /*labels=*/true) == std::vector{0, 1, 1, 1, 1});
 }
 
-TEST_CASE("shards that change are noticed, and unchanged ones are not listed again", "[data]") {
+TEST_CASE("shards that change are noticed, and unchanged ones are not listed again") {
   const Files folder;
   folder.write("train-0.tar", shard_of({{"a", 0}}));
   folder.write("train-1.tar", shard_of({{"b", 1}}));
@@ -282,7 +246,7 @@ TEST_CASE("shards that change are noticed, and unchanged ones are not listed aga
   CHECK_SAYS(open_error(spec_of(folder.path()), Split::kTrain, 1), "train-0.tar: member a.cls", "0..0");
 }
 
-TEST_CASE("if an index cannot be saved, training continues without it, with a note", "[data]") {
+TEST_CASE("if an index cannot be saved, training continues without it, with a note") {
   const Folders folder, other;
   const TempFolder indices;
   const auto open = [](const Folders& data, const fs::path& index) {

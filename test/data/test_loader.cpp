@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -9,13 +10,16 @@
 #include "catch.h"
 #include "data/image_array.h"
 #include "data/loader.h"
+#include "data/random.h"
+#include "data/sampler.h"
 #include "data/tokens.h"
 #include "fixtures.h"
 
 using namespace sdp;
 using namespace sdp::testing;
 
-// Order, augmentation and mixing of the batches of several processes are compared with Python by oracle.py.
+// How far ahead batches are made, and errors at their place: test_feed.cpp. Random streams and the order,
+// augmentation and mixing of the batches of several processes are compared with Python by oracle.py.
 
 namespace {
 
@@ -57,7 +61,7 @@ Batch train_on(const Dataset& dataset, const std::vector<int64_t>& samples) {
 
 }  // namespace
 
-TEST_CASE("the number of threads and the length of the queue change nothing", "[data]") {
+TEST_CASE("the number of threads and the length of the queue change nothing") {
   PatternDataset dataset(50);
   TrainingBatches of = some_batches();
   of.augment.mixup_alpha = 0.2;
@@ -72,47 +76,20 @@ TEST_CASE("the number of threads and the length of the queue change nothing", "[
       CHECK(all_batches(dataset, of, {.threads = threads, .prefetch_batches = prefetch}) == expected);
 }
 
-TEST_CASE("no more than prefetch_batches are prepared ahead", "[data]") {
+TEST_CASE("a loader in the middle of long batches is destroyed without finishing them") {
   PatternDataset dataset(50);
   std::atomic<int64_t> reads = 0;
-  dataset.before_read = [&](int64_t) { ++reads; };
-  const TrainingBatches of = some_batches();
-  BatchLoader loader(dataset, of, {.threads = 4, .prefetch_batches = 3});
-  for (int64_t taken = 1; taken <= 5; ++taken) {
-    loader.next();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    CHECK(reads <= (taken + 3) * of.geometry.batch_size);
-  }
-}
-
-TEST_CASE("exceptions of a thread come out of next(), at their place in the order", "[data]") {
-  PatternDataset dataset(50);
-  const TrainingBatches of = some_batches();
-  const int64_t bad = all_batches(dataset, of)[2].samples[1];
-  dataset.before_read = [&](int64_t index) {
-    if (index == bad) throw DataError("image " + std::to_string(index));
+  dataset.before_read = [&](int64_t) {
+    ++reads;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
-  for (const int64_t threads : {1, 4}) {
-    BatchLoader loader(dataset, of, {.threads = threads, .prefetch_batches = 3});
-    loader.next();
-    loader.next();
-    const std::string expected = "image " + std::to_string(bad);
-    CHECK(message_of<DataError>([&] { loader.next(); }) == expected);
-    CHECK(message_of<DataError>([&] { loader.next(); }) == expected);
-  }
-}
-
-TEST_CASE("a loader in the middle of long batches is destroyed promptly", "[data]") {
-  PatternDataset dataset(50);
-  dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
   TrainingBatches of = some_batches();
-  of.geometry.batch_size = 2000;  // ten seconds per batch
-  const auto start = std::chrono::steady_clock::now();
+  of.geometry.batch_size = 10'000;
   { const BatchLoader loader(dataset, of, {.threads = 2, .prefetch_batches = 3}); }
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(8));
+  CHECK(reads < 10'000);
 }
 
-TEST_CASE("the time that next() waits, the end of the batches, and options out of range", "[data]") {
+TEST_CASE("the time that next() waits, the end of the batches, and options out of range") {
   PatternDataset dataset(50);
   dataset.before_read = [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
   TrainingBatches of = some_batches();
@@ -129,7 +106,7 @@ TEST_CASE("the time that next() waits, the end of the batches, and options out o
   CHECK_THROWS_AS(BatchLoader(dataset, of, kOneThread), std::logic_error);
 }
 
-TEST_CASE("processes divide a test set by its batches", "[data]") {
+TEST_CASE("processes divide a test set by its batches") {
   const PatternDataset dataset(50);
   EvalBatches batches{.samples = numbers(0, 50), .batch_size = 7, .stride = 3};
   for (batches.first_batch = 0; batches.first_batch < 3; ++batches.first_batch) {
@@ -142,25 +119,22 @@ TEST_CASE("processes divide a test set by its batches", "[data]") {
   CHECK(all_batches(dataset, batches).empty());
 }
 
-TEST_CASE("samples are evenly spread over a data set", "[data]") {
+TEST_CASE("samples are evenly spread over a data set") {
   CHECK(evenly_spread(0, 10).empty());
   CHECK(evenly_spread(3, 0).empty());
   for (const int64_t size : {1, 2, 7, 40}) {
     for (const int64_t all : {size, size + 1, std::numeric_limits<int64_t>::max()})
       CHECK(evenly_spread(all, size) == numbers(0, size));
-    for (int64_t count = 1; count < size; ++count) {
-      std::vector<int64_t> expected;
+    for (int64_t count = 1; count < size; ++count)
       for (int64_t i = 0; i < count; ++i)
-        expected.push_back(i * size / count);
-      CHECK(evenly_spread(count, size) == expected);
-    }
+        CHECK(evenly_spread(count, size).at(static_cast<size_t>(i)) == i * size / count);
   }
   // 2^62 + 1: twice this number does not fit into 63 bits.
   CHECK(evenly_spread(3, 4611686018427387905) ==
         std::vector<int64_t>{0, 1537228672809129301, 3074457345618258603});
 }
 
-TEST_CASE("eval_batch gives the samples in the requested order, normalized only", "[data]") {
+TEST_CASE("eval_batch gives the samples in the requested order, normalized only") {
   const PatternDataset dataset(50);
   const Batch batch = dataset.eval_batch(std::vector<int64_t>{17, 18, 4});
   CHECK(batch.samples == std::vector<int64_t>{17, 18, 4});
@@ -171,7 +145,7 @@ TEST_CASE("eval_batch gives the samples in the requested order, normalized only"
     CHECK_THROWS_AS(dataset.eval_batch(std::vector{outside}), std::logic_error);
 }
 
-TEST_CASE("a damaged image is replaced in training and left out of evaluation, if requested", "[data]") {
+TEST_CASE("a damaged image is replaced in training and left out of evaluation, if requested") {
   PatternDataset dataset(10, OnError::kSkip);
   dataset.before_read = [](int64_t index) {
     if (index == 3 || index == 9) throw DamagedImageError("image " + std::to_string(index));
@@ -186,7 +160,7 @@ TEST_CASE("a damaged image is replaced in training and left out of evaluation, i
   CHECK(dataset.eval_batch(numbers(2, 6)) == expected);
 }
 
-TEST_CASE("skipping ends if every image is damaged, or a file cannot be read", "[data]") {
+TEST_CASE("skipping ends if every image is damaged, or a file cannot be read") {
   PatternDataset dataset(200, OnError::kSkip);
   const auto train = [&] { train_on(dataset, {3}); };
   dataset.before_read = [](int64_t) { throw DamagedImageError("broken"); };
@@ -201,7 +175,7 @@ TEST_CASE("skipping ends if every image is damaged, or a file cannot be read", "
 
 // ---- data.validation_share ----
 
-TEST_CASE("both sides together are the training set, without overlap", "[data]") {
+TEST_CASE("both sides together are the training set, without overlap") {
   for (const int64_t size : {2, 3, 10, 97, 1000})
     for (const double share : {1e-9, 0.1, 0.25, 0.49}) {
       std::vector<int64_t> all = samples_of_side(size, share, Split::kTrain);
@@ -217,8 +191,7 @@ TEST_CASE("both sides together are the training set, without overlap", "[data]")
   CHECK_THROWS_AS(samples_of_side(10, 0.99, Split::kTest), UsageError);
 }
 
-TEST_CASE("a subset gives the samples of the whole set, of any kind; a damaged image is replaced from it",
-          "[data]") {
+TEST_CASE("a subset gives the samples of the whole set, of any kind; a damaged image is replaced from it") {
   const TempFolder folder;
   std::vector<uint16_t> tokens(20 * 4 + 1);
   std::iota(tokens.begin(), tokens.end(), uint16_t{0});
@@ -250,4 +223,94 @@ TEST_CASE("a subset gives the samples of the whole set, of any kind; a damaged i
   const Batch batch = train_on(*subset_of(std::move(damaged), {1, 4, 7, 15}), {1});
   CHECK(batch.samples == std::vector<int64_t>{2});
   CHECK(batch.labels == std::vector<int64_t>{7});
+}
+
+// ---- random numbers and the order of samples ----
+
+TEST_CASE("philox4x32 gives the known answer of Random123's kat_vectors") {
+  CHECK(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}) ==
+        std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
+}
+
+TEST_CASE("below(n) keeps large ranges unbiased, and refuses 0") {
+  // Without rejection, multiply-high of n = 3 * 2^62 gives every third value twice as often.
+  constexpr uint64_t n = uint64_t{3} << 62;
+  constexpr int kDraws = 30'000;
+  std::array<int, 3> count{};
+  CounterRandom random(4, RandomPurpose::kCrop, 0);
+  for (int i = 0; i < kDraws; ++i) {
+    const uint64_t value = random.below(n);
+    REQUIRE(value < n);
+    ++count[value % 3];
+  }
+  for (const int c : count)
+    CHECK(std::abs(c - kDraws / 3) < 500);
+  CHECK_THROWS_AS(random.below(0), std::logic_error);
+}
+
+TEST_CASE("symmetric_beta has the moments of Beta(alpha, alpha), and refuses values that are not positive") {
+  constexpr int kDraws = 50'000;
+  for (const double alpha : {0.01, 0.2, 1.0, 1.5, 40.0}) {
+    CounterRandom random(17, RandomPurpose::kMix, 0);
+    double sum = 0, sum_of_squares = 0, sum_of_fourths = 0;
+    for (int i = 0; i < kDraws; ++i) {
+      const double draw = random.symmetric_beta(alpha);
+      REQUIRE((draw >= 0 && draw <= 1));
+      sum += draw - 0.5;
+      sum_of_squares += std::pow(draw - 0.5, 2);
+      sum_of_fourths += std::pow(draw - 0.5, 4);
+    }
+    const double variance = 1 / (4 * (2 * alpha + 1));
+    const double fourth = variance * variance * 3 * (2 * alpha + 1) / (2 * alpha + 3);  // central
+    INFO(alpha);
+    CHECK(std::abs(sum / kDraws) < 5 * std::sqrt(variance / kDraws));
+    CHECK(std::abs(sum_of_squares / kDraws - variance) <
+          5 * std::sqrt((fourth - variance * variance) / kDraws));
+    CHECK(sum_of_fourths / kDraws == Approx(fourth).epsilon(0.06));
+  }
+  CounterRandom random(1, RandomPurpose::kMix, 0);
+  for (int i = 0; i < 100; ++i) {
+    const double either = random.symmetric_beta(1e-9);
+    CHECK((either < 1e-6 || either > 1 - 1e-6));
+    CHECK(random.symmetric_beta(1e12) == Approx(0.5).epsilon(1e-4));
+  }
+  for (const double alpha : {0.0, -1.0, std::nan("")})
+    CHECK_THROWS_AS(random.symmetric_beta(alpha), std::logic_error);
+}
+
+TEST_CASE("every epoch is a permutation, different for every epoch and seed") {
+  for (const int64_t size : {1, 2, 3, 4, 5, 16, 17, 101}) {
+    std::vector<std::vector<int64_t>> orders(7, std::vector<int64_t>(static_cast<size_t>(size)));
+    std::iota(orders[0].begin(), orders[0].end(), int64_t{0});
+    for (int64_t i = 0; i < 6 * size; ++i)  // an epoch of another seed, and five of one
+      orders[static_cast<size_t>(1 + i / size)][static_cast<size_t>(i % size)] =
+          i < size ? Sampler(size, 8).index(i) : Sampler(size, 7).index(i - size);
+    for (size_t i = 0; i < orders.size(); ++i) {
+      CHECK(std::is_permutation(orders[i].begin(), orders[i].end(), orders[0].begin()));
+      for (size_t j = 0; size == 101 && j < i; ++j)
+        CHECK(orders[i] != orders[j]);
+    }
+  }
+  CHECK(Sampler(1, 0).index(1'000'000'000'000) == 0);
+  CHECK_THROWS_AS(Sampler(1, 0).index(-1), std::logic_error);
+  CHECK_THROWS_AS(Sampler(0, 0), std::logic_error);
+}
+
+TEST_CASE("every position of a step is used exactly once over all workers") {
+  for (const int64_t workers : {1, 3, 4})
+    for (const int64_t replicas : {1, 2, 3})
+      for (const int64_t accumulate : {1, 2, 5}) {
+        const BatchGeometry geometry{workers, replicas, accumulate, 4};
+        std::vector<int64_t> uses(static_cast<size_t>(2 * geometry.samples_per_step()));
+        for (int64_t sample = 0; sample < geometry.samples_per_step(); ++sample)
+          for (const int64_t step : {0, 1}) {
+            const int64_t micro_batch = sample / 4 % accumulate, pass = sample / 4 / accumulate;
+            ++uses.at(static_cast<size_t>(
+                geometry.position(step, pass % workers, pass / workers, micro_batch, sample % 4)));
+          }
+        CHECK(uses == std::vector<int64_t>(uses.size(), 1));
+      }
+  // After 5 steps of 200 samples. Pass = 1 * 4 + 2 = 6; -200 + ((5 * 8 + 6) * 3 + 2) * 10 + 7.
+  const BatchGeometry later{3, 2, 4, 10, /*first_position=*/-200};
+  CHECK(later.position(5, 2, 1, 2, 7) == 1207);
 }
