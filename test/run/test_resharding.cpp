@@ -232,28 +232,26 @@ TEST_CASE("the origin of the steps is where samples, micro-batches or the budget
   const Experiment before = make_experiment(spec, 1);
   Manifest manifest;
   manifest.step = 10;
-  manifest.updates = 9;
-  manifest.batch_norm_updates = 9;
+  manifest.updates = manifest.batch_norm_updates = 9;
   manifest.training_data = {.samples = 32, .hash = "x"};
-  const auto origin = [&](const ExperimentSpec& changed) {
+  const auto origin = [&](const std::function<void(ExperimentSpec&)>& change) {
+    ExperimentSpec changed = spec;
+    change(changed);
     return origin_of_resumed(manifest, before, make_experiment(changed, 1), 32);
   };
-  CHECK(origin(spec) == StepOrigin());
-  ExperimentSpec same = spec;  // 8 samples per step, divided among fewer workers
-  same.subnetwork.workers = 2;
-  same.subnetwork.coverage.text = "1/2";
-  same.train.batch_size_per_worker = 4;
-  CHECK(origin(same) == StepOrigin());
-  ExperimentSpec larger = spec;
-  larger.train.batch_size_per_worker = 3;
   const StepOrigin expected{.step = 10, .updates = 9, .samples = 80, .batch_norm_updates = 9, .epochs = 2.5};
-  CHECK(origin(larger) == expected);
-  larger.train.batch_size_per_worker = 1;
-  larger.train.accumulate_steps = 2;  // counts BatchNorm's updates differently
-  CHECK(origin(larger) == expected);
-  ExperimentSpec budget = spec;
-  budget.train.budget = Budget::kCoverage;
-  CHECK(origin(budget) == expected);
+  CHECK(origin([](ExperimentSpec&) {}) == StepOrigin());
+  CHECK(origin([](ExperimentSpec& same) {  // 8 samples per step, divided among fewer workers
+          same.subnetwork.workers = 2;
+          same.subnetwork.coverage.text = "1/2";
+          same.train.batch_size_per_worker = 4;
+        }) == StepOrigin());
+  CHECK(origin([](ExperimentSpec& larger) { larger.train.batch_size_per_worker = 3; }) == expected);
+  CHECK(origin([](ExperimentSpec& accumulated) {  // counts BatchNorm's updates differently
+          accumulated.train.batch_size_per_worker = 1;
+          accumulated.train.accumulate_steps = 2;
+        }) == expected);
+  CHECK(origin([](ExperimentSpec& budget) { budget.train.budget = Budget::kCoverage; }) == expected);
 }
 
 /// A run of 400 samples in parts, each of which resumes from the end of the part before.

@@ -63,7 +63,7 @@ RunOwner of_job(RunOwner owner, int64_t restarts) {
 
 }  // namespace
 
-TEST_CASE("a lock file names its owner, and keeps its length with every heartbeat", "[run_lock]") {
+TEST_CASE("a lock file names its owner, and keeps its length with every heartbeat") {
   const Folder folder;
   const auto owner_in = [&](const std::string& text) {
     put(folder.lock(), text);
@@ -81,7 +81,7 @@ TEST_CASE("a lock file names its owner, and keeps its length with every heartbea
     CHECK_FALSE(owner_in(damaged).has_value());
 }
 
-TEST_CASE("a locked folder is refused, naming the owner, until the lock is released", "[run_lock]") {
+TEST_CASE("a locked folder is refused, naming the owner, until the lock is released") {
   const Folder folder;
   std::unique_ptr<RunLock> lock = folder.acquire();
   CHECK(folder.owner() == lock->owner());
@@ -95,7 +95,7 @@ TEST_CASE("a locked folder is refused, naming the owner, until the lock is relea
   folder.acquire()->check();
 }
 
-TEST_CASE("exactly one of several simultaneous starts gets the folder", "[run_lock]") {
+TEST_CASE("exactly one of several simultaneous starts gets the folder") {
   const bool was_left_behind = GENERATE(false, true);
   const RunOwner gone = gone_process();
   for (int round = 0; round < 8; ++round) {
@@ -128,7 +128,7 @@ TEST_CASE("exactly one of several simultaneous starts gets the folder", "[run_lo
   }
 }
 
-TEST_CASE("the lock of a process that has ended is taken over at once, and no other", "[run_lock]") {
+TEST_CASE("the lock of a process that has ended is taken over at once, and no other") {
   RunOwner reused = this_process();  // another process has its process id now
   reused.process_start -= 1;
   for (const RunOwner& gone : {gone_process(), reused, of_job(elsewhere(), 0)}) {
@@ -144,7 +144,7 @@ TEST_CASE("the lock of a process that has ended is taken over at once, and no ot
   }
 }
 
-TEST_CASE("an owner on another host counts as ended once its heartbeat stops", "[run_lock]") {
+TEST_CASE("an owner on another host counts as ended once its heartbeat stops") {
   const Folder folder;
   const RunOwner owner = elsewhere();
   SECTION("it continues") {
@@ -174,7 +174,7 @@ TEST_CASE("an owner on another host counts as ended once its heartbeat stops", "
   }
 }
 
-TEST_CASE("an owner that cannot write its heartbeat knows before another host takes over", "[run_lock]") {
+TEST_CASE("an owner that cannot write its heartbeat knows before another host takes over") {
   const Folder folder, another;
   const auto owner = folder.acquire(kFast, elsewhere());
   std::this_thread::sleep_for(kFast.silence);
@@ -192,7 +192,7 @@ TEST_CASE("an owner that cannot write its heartbeat knows before another host ta
   CHECK_THROWS_AS(owner->check(), UsageError);
 }
 
-TEST_CASE("an owner notices that its lock was taken, and does not touch the other owner's", "[run_lock]") {
+TEST_CASE("an owner notices that its lock was taken, and does not touch the other owner's") {
   const Folder folder;
   auto lock = folder.acquire();
   fs::remove(folder.lock());
@@ -203,7 +203,7 @@ TEST_CASE("an owner notices that its lock was taken, and does not touch the othe
   other->check();
 }
 
-TEST_CASE("the last of a lock's files counts, whatever has been taken over before", "[run_lock]") {
+TEST_CASE("the last of a lock's files counts, whatever has been taken over before") {
   const Folder folder;
   const RunOwner first = gone_process(), second = gone_process(), third = this_process();
   folder.leave(first);
@@ -223,7 +223,7 @@ TEST_CASE("the last of a lock's files counts, whatever has been taken over befor
   }
 }
 
-TEST_CASE("a process that was slow to take over a lock leaves the next owner's alone", "[run_lock]") {
+TEST_CASE("a process that was slow to take over a lock leaves the next owner's alone") {
   const Folder folder;
   folder.leave(gone_process());
   const LockChain slow = read_lock(folder.path());
@@ -235,7 +235,7 @@ TEST_CASE("a process that was slow to take over a lock leaves the next owner's a
   CHECK(folder.owner() == owner->owner());
 }
 
-TEST_CASE("a child becomes the owner of its parent's lock", "[run_lock]") {
+TEST_CASE("a child becomes the owner of its parent's lock") {
   const Folder folder;
   auto parent = folder.acquire({.heartbeat = {}});
   const pid_t child = fork();
