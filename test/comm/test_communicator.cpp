@@ -55,7 +55,7 @@ TEST_CASE("exchanges of uneven and zero splits in flight, waited for in any orde
     const at::TensorOptions options = at::TensorOptions(at::kFloat).device(test_device());
     const int rank = comm.rank();
     int64_t sent_bytes = 0;
-    std::vector<at::Tensor> received, expected;
+    std::vector<at::Tensor> sends, received, expected;
     std::vector<Pending> pending;
     for (const int64_t factor : {1, 300, 7, 1000}) {
       Counts recv_splits, send_splits;
@@ -67,9 +67,10 @@ TEST_CASE("exchanges of uneven and zero splits in flight, waited for in any orde
         from.push_back(at::full({recv_splits.back()}, 3 * other + rank + 0.5, options));
         if (other != rank) sent_bytes += 4 * send_splits.back();
       }
+      sends.push_back(at::cat(sent));
       expected.push_back(at::cat(from));
       received.push_back(at::zeros_like(expected.back()));
-      pending.push_back(comm.all_to_all(received.back(), at::cat(sent), recv_splits, send_splits));
+      pending.push_back(comm.all_to_all(received.back(), sends.back(), recv_splits, send_splits));
     }
     for (auto exchange = pending.rbegin(); exchange != pending.rend(); ++exchange) {
       exchange->wait();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <future>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -146,8 +145,7 @@ TEST_CASE("a port in use, peers that never connect, and NCCL without a GPU") {
   CHECK_THROWS_AS(connect(Ranks{}, at::kCPU, nccl), UsageError);
 }
 
-TEST_CASE(
-    "hosts that should have equally many processes but do not are refused by all, whatever their ranks") {
+TEST_CASE("hosts that should have equally many processes but do not are refused by all") {
   const auto refusal = [port = free_port()](int rank, int local_world) {
     Ranks own = rank_of(rank, 3, port);
     own.equal_hosts = true;

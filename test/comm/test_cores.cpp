@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <map>
 #include <optional>
-#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <tuple>

@@ -132,8 +132,7 @@ TEST_CASE("ranks that are killed together are all named") {
   CHECK_THAT(folder.read("rank-1.txt"), Contains("Rank 1 lost ranks 0 and 3 during all-to-all"));
 }
 
-TEST_CASE(
-    "ranks that do not notice are ended after the grace period, those that save if one was stopped alone") {
+TEST_CASE("ranks that do not notice are ended after a grace period, or if one was stopped alone") {
   const ScratchFolder folder, saving;
   const auto begin = std::chrono::steady_clock::now();
   CHECK(start(folder, 2, {"codes", "-", "3"}).wait() == 3);

@@ -6,8 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <functional>
-#include <future>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 

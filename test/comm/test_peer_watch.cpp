@@ -6,18 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <csignal>
-#include <functional>
-#include <future>
-#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <tuple>
 
 #include "catch.h"
 #include "comm/peer_watch.h"
-#include "comm/sockets.h"
 #include "helper_process.h"
 
 namespace sdp {
