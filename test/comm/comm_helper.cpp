@@ -1,8 +1,7 @@
 // A program that starts itself as W ranks, for the tests of the launcher and of lost peers:
 //   comm_helper PROCESSES FOLDER LOGS MODE [ARGUMENT...]
 // LOGS: folder of the ranks' logs; "-": FOLDER. Each rank leaves FOLDER/ready-R, which holds its process id.
-//   comm_helper serve
-// starts it many times and loads LibTorch once: copies of the program are forked and not executed.
+// "comm_helper serve" loads LibTorch once: copies of the program are forked and not executed.
 
 #include <ATen/ATen.h>
 #include <fcntl.h>
@@ -134,9 +133,7 @@ int run_rank(const Call& call, const sdp::Ranks& ranks) {
   if (call.mode == "codes") return end_with_code(call, ranks.rank);
   if (call.mode == "signals") return record_signals(call, ranks.rank);
   if (call.mode == "save") return save_when_told(call, ranks.rank);
-  if (call.mode == "exchange") return exchange(call, ranks);
-  if (call.mode == "lone") return leave_alone(call, ranks);
-  throw sdp::UsageError("unknown mode " + call.mode);
+  return call.mode == "exchange" ? exchange(call, ranks) : leave_alone(call, ranks);
 }
 
 int run(const std::vector<std::string>& arguments) {
@@ -165,14 +162,9 @@ pid_t start(const std::vector<std::string>& request) {
                           .signal_mask = no_signals});
 }
 
-/// The status of an ended process, or -1.
-int status_of(pid_t pid) {
-  int status = -1;
-  return waitpid(pid, &status, WNOHANG) == pid ? status : -1;
-}
-
 /// Requests come from the socket on standard input, every word ended by a null byte: a program to start,
-/// which is answered by its process id, or a process id, which is answered by status_of.
+/// which is answered by its process id, or a process id, which is answered by the status of that process if
+/// it has ended, else -1.
 int serve() {
   for (const int signal : {SIGINT, SIGHUP})  // under nohup or in a shell's background these are ignored
     std::signal(signal, SIG_DFL);
@@ -182,7 +174,11 @@ int serve() {
     std::vector<std::string> request;
     for (std::string word; std::getline(words, word, '\0');)
       request.push_back(word);
-    const int answer = request.size() == 1 ? status_of(std::stoi(request.front())) : start(request);
+    int answer = -1;
+    if (request.size() > 1)
+      answer = start(request);
+    else if (waitpid(std::stoi(request.front()), &answer, WNOHANG) <= 0)
+      answer = -1;
     if (send(STDIN_FILENO, &answer, sizeof(answer), MSG_NOSIGNAL) < 0) return 1;
   }
   return 0;

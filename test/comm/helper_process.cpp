@@ -1,6 +1,5 @@
 #include "helper_process.h"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -64,15 +63,14 @@ void ScratchFolder::await(const std::string& name, const std::string& content) c
   if (!eventually(std::chrono::seconds(120), is_there)) throw std::runtime_error(name + " did not come");
 }
 
-void ScratchFolder::await_ranks(int size) const {
-  for (int rank = 0; rank < size; ++rank)
-    await("ready-" + std::to_string(rank));
-}
-
-pid_t ScratchFolder::process_of(int rank) const {
-  const std::string name = "ready-" + std::to_string(rank);
-  await(name);
-  return std::stoi(read(name));
+std::vector<pid_t> ScratchFolder::await_ranks(int size) const {
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::string name = "ready-" + std::to_string(rank);
+    await(name);
+    processes.push_back(std::stoi(read(name)));
+  }
+  return processes;
 }
 
 HelperProcess::HelperProcess(const ScratchFolder& folder, const std::string& name,
@@ -103,39 +101,18 @@ int HelperProcess::wait() {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-Listener::Listener() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t length = sizeof(address);
-  if (bind(socket_, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(socket_, 1) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    throw std::runtime_error("no port");
-  port_ = ntohs(address.sin_port);
-}
-
-Listener::~Listener() {
-  close(socket_);
-}
-
-int free_port() {
-  const Listener listener;
-  return listener.port();
-}
-
 std::vector<std::unique_ptr<HelperProcess>> start_ranks(const ScratchFolder& folder, int world,
                                                         const std::vector<std::string>& mode, int master_port,
                                                         const Environment& additional) {
-  const std::string port = std::to_string(master_port);
   std::vector<std::string> arguments = {"0", folder.path(), "-"};
   arguments.insert(arguments.end(), mode.begin(), mode.end());
   std::vector<std::unique_ptr<HelperProcess>> ranks;
   for (int rank = 0; rank < world; ++rank) {
-    Environment environment = {{"RANK", std::to_string(rank)},
-                               {"WORLD_SIZE", std::to_string(world)},
-                               {"MASTER_ADDR", "127.0.0.1"},
-                               {"MASTER_PORT", port}};
-    for (const auto& [name, value] : additional)
-      environment[name] = value;
+    Environment environment = additional;
+    environment.insert({{"RANK", std::to_string(rank)},
+                        {"WORLD_SIZE", std::to_string(world)},
+                        {"MASTER_ADDR", kLoopback},
+                        {"MASTER_PORT", std::to_string(master_port)}});
     ranks.push_back(std::make_unique<HelperProcess>(folder, std::to_string(rank), arguments, environment));
   }
   return ranks;

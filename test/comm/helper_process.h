@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/ranks.h"
+#include "comm/sockets.h"
 #include "temp_folder.h"
 
 namespace sdp::test {
@@ -39,13 +40,11 @@ class ScratchFolder : public TempFolder {
   bool has(const std::string& name) const { return std::filesystem::exists(path() / name); }
   /// Waits for a file, or until it has this content; throws after two minutes.
   void await(const std::string& name, const std::string& content = {}) const;
-  /// Waits until ranks 0..size-1 are ready.
-  void await_ranks(int size) const;
-  /// The process id that a rank has written.
-  pid_t process_of(int rank) const;
+  /// Waits until ranks 0..size-1 are ready, and returns the process ids that they have written.
+  std::vector<pid_t> await_ranks(int size) const;
 };
 
-/// comm_helper with the given arguments and the default signal dispositions; its output goes to
+/// comm_helper with these arguments and the default signal dispositions; its output goes to
 /// FOLDER/console-NAME. Destruction kills the process. It is forked from one that has loaded LibTorch.
 class HelperProcess {
  public:
@@ -63,22 +62,15 @@ class HelperProcess {
   bool running_ = true;
 };
 
-/// A socket that listens on a free port, which is free again once the socket is closed.
-class Listener {
- public:
-  Listener();
-  ~Listener();
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
-  int port() const { return port_; }
-
- private:
-  int socket_;
-  int port_ = 0;
-};
+/// A socket that listens on a free port, and never accepts.
+inline Descriptor silent_listener() {
+  return listen_on_free_port(kLoopback, /*loopback_only=*/false);
+}
 
 /// A port that was free a moment ago.
-int free_port();
+inline int free_port() {
+  return port_of(silent_listener());
+}
 
 /// Ranks of comm_helper with torchrun's variables, each with its console in FOLDER/console-RANK.
 std::vector<std::unique_ptr<HelperProcess>> start_ranks(const ScratchFolder& folder, int world,

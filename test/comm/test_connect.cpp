@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
-#include <future>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -19,7 +18,6 @@ namespace {
 
 using std::chrono::seconds;
 using test::free_port;
-using test::Listener;
 using test::ScratchFolder;
 using test::start_ranks;
 
@@ -66,13 +64,11 @@ TEST_CASE("processes started with torchrun's variables connect, exchange and dis
     CHECK(folder.read("console-" + std::to_string(rank)).empty());
     CHECK(folder.has("destructed-" + std::to_string(rank)));
   }
-}
-
-TEST_CASE("static objects are not destructed beside a thread that waits in c10d") {
-  const ScratchFolder folder;
-  const Listener silent;  // accepts and never answers, so that thread cannot be joined
+  std::filesystem::remove(folder / "destructed-1");
+  // Static objects are not destructed beside a thread that waits in c10d and cannot be joined.
+  const Descriptor silent = test::silent_listener();
   const Environment late = {{"RANK", "1"}, {"WORLD_SIZE", "2"}};
-  const auto alone = start_ranks(folder, 1, {"exchange", "0", "1"}, silent.port(), late);
+  const auto alone = start_ranks(folder, 1, {"exchange", "0", "1"}, port_of(silent), late);
   CHECK(alone.front()->wait() == static_cast<int>(ExitCode::kPeerLost));
   CHECK_THAT(folder.read("console-0"), Catch::Contains("rank 0's store"));  // nothing printed is lost
   CHECK_FALSE(folder.has("destructed-1"));
@@ -110,14 +106,13 @@ TEST_CASE("processes that share the run folder meet there, and no port is open")
     const auto ranks = start_ranks(folder, 2, {"exchange"}, port, place);
     folder.await_ranks(2);
     CHECK(listening_addresses(port).empty());
-    std::filesystem::remove(folder.path() / "ready-0");
-    std::filesystem::remove(folder.path() / "ready-1");
+    for (const char* name : {"ready-0", "ready-1"})
+      std::filesystem::remove(folder / name);
   }  // the processes are killed, and the second start renews their files
-  const auto ranks = start_ranks(folder, 2, {"exchange", "3"}, port, place);
-  for (const auto& rank : ranks)
+  for (const auto& rank : start_ranks(folder, 2, {"exchange", "3"}, port, place))
     CHECK(rank->wait() == 0);
-  CHECK_FALSE(folder.has(".rendezvous"));
-  CHECK_FALSE(folder.has(".rendezvous.store"));
+  for (const char* name : {".rendezvous", ".rendezvous.store"})
+    CHECK_FALSE(folder.has(name));
 }
 
 TEST_CASE("an address that nobody knows is refused before anybody waits") {
@@ -134,22 +129,23 @@ TEST_CASE("an address that nobody knows is refused before anybody waits") {
   CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(600)}), UsageError);
 }
 
-TEST_CASE("a port in use, and peers that never connect") {
-  const Listener taken;
-  Ranks ranks = rank_of(0, 2, taken.port());
+TEST_CASE("a port in use, peers that never connect, and NCCL without a GPU") {
+  const Descriptor taken = test::silent_listener();
+  Ranks ranks = rank_of(0, 2, port_of(taken));
   for (const bool single_host : {true, false}) {
     ranks.single_host = single_host;
     CHECK_THROWS_AS(connect(ranks, at::kCPU, {.timeout = seconds(1)}), UsageError);
   }
-
-  ranks.single_host = true;
-  ranks.master_port = free_port();
-  const auto message = message_of<PeerLostError>([&] { connect(ranks, at::kCPU, {.timeout = seconds(1)}); });
+  const auto message =
+      message_of<PeerLostError>([&] { connect(rank_of(0, 2), at::kCPU, {.timeout = seconds(1)}); });
   CHECK_THAT(message, Catch::StartsWith("Rank 0 ") && Catch::Contains("the other process at 127.0.0.1:"));
+  const ConnectOptions nccl = {.backend = BackendKind::kNccl,
+                               .timeout = seconds(600)};  // no process is awaited
+  CHECK_THROWS_AS(connect(rank_of(0, 2), at::kCPU, nccl), UsageError);
+  CHECK_THROWS_AS(connect(Ranks{}, at::kCPU, nccl), UsageError);
 }
 
-TEST_CASE(
-    "hosts that should have equally many processes but do not are refused by all, whatever their ranks") {
+TEST_CASE("hosts that should have equally many processes but do not are refused by all") {
   const auto refusal = [port = free_port()](int rank, int local_world) {
     Ranks own = rank_of(rank, 3, port);
     own.equal_hosts = true;
@@ -167,8 +163,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a port that accepts and stays silent, and another job's store") {
-  const Listener silent;
-  CHECK_THROWS_WITH(connect(rank_of(1, 2, silent.port()), at::kCPU, {.timeout = seconds(1)}),
+  const Descriptor silent = test::silent_listener();
+  CHECK_THROWS_WITH(connect(rank_of(1, 2, port_of(silent)), at::kCPU, {.timeout = seconds(1)}),
                     Catch::StartsWith("Rank 1 ") && Catch::Contains("the other process at 127.0.0.1:") &&
                         Catch::Contains("rank 0's store") && Catch::Contains("MASTER_PORT"));
 
@@ -190,12 +186,6 @@ TEST_CASE("two processes with the same rank are refused") {
   CHECK(std::count_if(messages.begin(), messages.end(), [](const std::string& message) {
           return message.find("Two processes have rank 1") == 0;
         }) == 1);
-}
-
-TEST_CASE("NCCL without a GPU is refused before waiting for any process") {
-  const ConnectOptions options = {.backend = BackendKind::kNccl, .timeout = seconds(60)};
-  CHECK_THROWS_AS(connect(rank_of(0, 2), at::kCPU, options), UsageError);
-  CHECK_THROWS_AS(connect(Ranks{}, at::kCPU, options), UsageError);
 }
 
 }  // namespace sdp

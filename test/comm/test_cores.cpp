@@ -1,26 +1,32 @@
+// How the processes of a host divide its cores and devices.
+
 #include <sched.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <optional>
-#include <string>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <tuple>
 
 #include "catch.h"
 #include "comm/cores.h"
-#include "temp_folder.h"
+#include "comm/shared_devices.h"
+#include "helper_process.h"
+
+using Catch::Matchers::Contains;
 
 namespace sdp {
 namespace {
 
+constexpr const char* kFirst = "0000:3b:00.0";
+constexpr const char* kSecond = "0000:5e:00.0";
+
 /// available_cores() in a thread that may use only the first `count` of this thread's cores.
 int cores_when_restricted_to(int count) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
+  cpu_set_t all{}, some{};
   REQUIRE(sched_getaffinity(0, sizeof(all), &all) == 0);
-  cpu_set_t some;
-  CPU_ZERO(&some);
   for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&some) < count; ++cpu)
     if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &some);
   int cores = -1;
@@ -57,86 +63,78 @@ TEST_CASE("cores are busy when threads run on all of them") {
 
 TEST_CASE("the quota of a cgroup, of either version, is the least of its ancestors'") {
   const TempFolder mount;
-  const auto quota = [&](const std::string& group) -> std::optional<double> {
-    const auto found = quota_cores(mount.path(), group);
-    return found ? std::optional(found->cores) : std::nullopt;
+  const auto check = [&](std::optional<double> expected, const std::vector<std::string>& groups) {
+    for (const std::string& group : groups) {
+      INFO(group);
+      const auto found = quota_cores(mount.path(), group);
+      CHECK((found ? std::optional(found->cores) : std::nullopt) == expected);
+    }
   };
-  for (const char* const none : {"/", "", "/none/of/these"})
-    CHECK_FALSE(quota(none));
+  check({}, {"/", "", "/none/of/these"});
   mount.write("job/cpu.max", "max 100000\n");
-  CHECK_FALSE(quota("/job"));
+  check({}, {"/job"});
   mount.write("job/step/cpu.max", "250000 100000\n");
-  CHECK(quota("/job/step") == 2.5);
-  CHECK(quota("/job/step/task") == 2.5);
+  check(2.5, {"/job/step", "/job/step/task"});
   CHECK(quota_cores(mount.path(), "/job/step/task")->group == mount.path() / "job/step");
   mount.write("job/step/task/cpu.max", "800000 100000\n");
-  CHECK(quota("/job/step/task") == 2.5);
+  check(2.5, {"/job/step/task"});
   mount.write("job/step/task/cpu.max", "5000 100000\n");
-  CHECK(quota("/job/step/task") == 0.05);
-  CHECK_FALSE(quota("/job"));
+  check(0.05, {"/job/step/task"});
+  check({}, {"/job"});
   mount.write("cpu.max", "200000 100000\n");
-  for (const char* const group : {"/", "/../elsewhere", "/job/step"})
-    CHECK(quota(group) == 2);
+  check(2, {"/", "/../elsewhere", "/job/step"});
   mount.write("cpu.max", "nonsense\n");
-  CHECK_FALSE(quota("/"));
-
-  const auto write_version_1 = [&](const std::string& group, const std::string& quota_us) {
-    mount.write(group + "/cpu.cfs_quota_us", quota_us);
-    mount.write(group + "/cpu.cfs_period_us", "100000");
-  };
-  write_version_1("docker", "-1");
-  CHECK_FALSE(quota("/docker"));
-  write_version_1("docker/a", "50000");
-  CHECK(quota("/docker/a") == 0.5);
-  write_version_1("docker", "30000");
-  CHECK(quota("/docker/a") == 0.3);
+  check({}, {"/"});
+  for (const char* name : {"docker/cpu.cfs_period_us", "docker/a/cpu.cfs_period_us"})
+    mount.write(name, "100000");
+  mount.write("docker/cpu.cfs_quota_us", "-1");
+  check({}, {"/docker"});
+  mount.write("docker/a/cpu.cfs_quota_us", "50000");
+  check(0.5, {"/docker/a"});
+  mount.write("docker/cpu.cfs_quota_us", "30000");
+  check(0.3, {"/docker/a"});
 }
 
-TEST_CASE("only cores that several processes share are divided") {
-  const CoreClaim all = {.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}};
-  CHECK(threads_of({all}) == std::vector<int>{8});
-  CHECK(threads_of({all, all}) == std::vector<int>{4, 4});
-  CHECK(threads_of({all, all, all}) == std::vector<int>{2, 2, 2});
-  // Bound by the launcher, each to its own cores; then two of them to the same ones.
-  const CoreClaim low = {.host = "a", .cpus = {0, 1, 2, 3}}, high = {.host = "a", .cpus = {4, 5, 6, 7}};
-  CHECK(threads_of({low, high}) == std::vector<int>{4, 4});
-  CHECK(threads_of({low, high, high}) == std::vector<int>{4, 2, 2});
-  CHECK(threads_of({all, low}) == std::vector<int>{6, 2});
-  const std::vector<CoreClaim> six(6, {.host = "a", .cpus = {0, 1, 2}});
-  CHECK(threads_of(six) == std::vector<int>(6, 1));
-  // Cores of other hosts have the same numbers but are not shared.
-  CHECK(threads_of({all, {.host = "b", .cpus = {0, 1}}}) == std::vector<int>{8, 2});
-}
-
-TEST_CASE(
-    "a quota is divided among the processes that share it; OMP_NUM_THREADS takes precedence over both") {
-  const auto with_quota = [](double cores, const std::string& group = "job") {
-    return CoreClaim{.host = "a", .cpus = {0, 1, 2, 3, 4, 5, 6, 7}, .quota = CoreQuota{cores, group}};
+TEST_CASE("cores and quotas that processes share are divided; OMP_NUM_THREADS takes precedence over both") {
+  const auto claim = [](std::vector<int> cpus, std::optional<CoreQuota> quota = {}, int omp_num_threads = 0) {
+    return CoreClaim{
+        .host = "a", .cpus = std::move(cpus), .quota = std::move(quota), .omp_num_threads = omp_num_threads};
   };
-  CHECK(threads_of({with_quota(3, "one"), with_quota(2, "other")}) == std::vector<int>{3, 2});
-  for (const auto& [cores, threads] : std::map<double, int>{{6, 3}, {5, 2}, {1, 1}})
-    CHECK(threads_of({with_quota(cores), with_quota(cores)}) == std::vector<int>{threads, threads});
-  for (const double less_than_two : {0.5, 1.9})
-    CHECK(threads_of({with_quota(less_than_two)}) == std::vector<int>{1});
-  CoreClaim asked = with_quota(2);
-  asked.omp_num_threads = 5;
-  CHECK(threads_of({asked, with_quota(2)}) == std::vector<int>{5, 1});
+  const std::vector<int> eight = {0, 1, 2, 3, 4, 5, 6, 7};
+  const CoreClaim all = claim(eight), low = claim({0, 1, 2, 3}), high = claim({4, 5, 6, 7});
+  const auto with_quota = [&](double cores, const char* group = "job") {
+    return claim(eight, CoreQuota{cores, group});
+  };
+  const std::vector<std::pair<std::vector<CoreClaim>, std::vector<int>>> cases = {
+      {{all}, {8}},
+      {{all, all}, {4, 4}},
+      {{all, all, all}, {2, 2, 2}},
+      // Bound by the launcher, each to its own cores; then two of them to the same ones.
+      {{low, high}, {4, 4}},
+      {{low, high, high}, {4, 2, 2}},
+      {{all, low}, {6, 2}},
+      {std::vector(6, claim({0, 1, 2})), std::vector(6, 1)},
+      // Cores of other hosts have the same numbers but are not shared.
+      {{all, {.host = "b", .cpus = {0, 1}}}, {8, 2}},
+      {{with_quota(3, "one"), with_quota(2, "other")}, {3, 2}},
+      {{with_quota(6), with_quota(6)}, {3, 3}},
+      {{with_quota(5), with_quota(5)}, {2, 2}},
+      {{with_quota(1), with_quota(1)}, {1, 1}},
+      {{with_quota(0.5)}, {1}},
+      {{with_quota(1.9)}, {1}},
+      {{claim(eight, CoreQuota{2, "job"}, 5), with_quota(2)}, {5, 1}}};
+  for (const auto& [claims, threads] : cases)
+    CHECK(threads_of(claims) == threads);
 }
 
 TEST_CASE("a claim is unchanged after sending, and that of this process has its cores") {
-  CoreClaim claim = {.host = "a host",
-                     .cpus = {0, 3, 200},
-                     .quota = CoreQuota{2.5, "/a group"},
-                     .omp_num_threads = 7,
-                     .omp_binds = true};
+  CoreClaim claim = {
+      "a host", {0, 3, 200}, CoreQuota{2.5, "/a group"}, /*omp_num_threads=*/7, /*omp_binds=*/true};
   const CoreClaim read = claim_from(to_text(claim));
-  CHECK(read.host == claim.host);
-  CHECK(read.cpus == claim.cpus);
+  CHECK(std::tie(read.host, read.cpus, read.omp_num_threads, read.omp_binds) ==
+        std::tie(claim.host, claim.cpus, claim.omp_num_threads, claim.omp_binds));
   REQUIRE(read.quota);
-  CHECK(read.quota->cores == 2.5);
-  CHECK(read.quota->group == "/a group");
-  CHECK(read.omp_num_threads == 7);
-  CHECK(read.omp_binds);
+  CHECK(std::tie(read.quota->cores, read.quota->group) == std::tie(claim.quota->cores, claim.quota->group));
   claim.quota.reset();
   CHECK_FALSE(claim_from(to_text(claim)).quota);
   const CoreClaim own = own_claim();
@@ -148,15 +146,18 @@ TEST_CASE("a claim is unchanged after sending, and that of this process has its 
 
 TEST_CASE("processes that OpenMP binds to the same cores, and different numbers of threads, are warned of") {
   const CoreClaim bound = {.host = "a", .cpus = {0, 1, 2, 3}, .omp_binds = true};
-  CHECK(warnings_about({bound}).empty());
-  CHECK(warnings_about({bound, {.host = "b", .cpus = {0, 1, 2, 3}, .omp_binds = true}}).empty());
-  CHECK(warnings_about({bound, {.host = "a", .cpus = {4, 5, 6, 7}, .omp_binds = true}}).empty());
+  const CoreClaim all = {.host = "a", .cpus = {0, 1, 2, 3}};
+  const std::vector<std::vector<CoreClaim>> fine = {
+      {bound},
+      {bound, {.host = "b", .cpus = {0, 1, 2, 3}, .omp_binds = true}},
+      {bound, {.host = "a", .cpus = {4, 5, 6, 7}, .omp_binds = true}},
+      {all, all}};
+  for (const std::vector<CoreClaim>& claims : fine)
+    CHECK(warnings_about(claims).empty());
   const std::vector<std::string> same = warnings_about({bound, bound, bound});
   REQUIRE(same.size() == 1);
-  CHECK(same[0].find("OMP_PROC_BIND") != std::string::npos);
-  const CoreClaim all = {.host = "a", .cpus = {0, 1, 2, 3}};
-  CHECK(warnings_about({all, all}).empty());
-  REQUIRE(warnings_about({all, {.host = "b", .cpus = {0, 1}}}).size() == 1);
+  CHECK(contains(same[0], "OMP_PROC_BIND"));
+  CHECK(warnings_about({all, {.host = "b", .cpus = {0, 1}}}).size() == 1);
 }
 
 TEST_CASE("the claim has the first number of OMP_NUM_THREADS") {
@@ -168,6 +169,44 @@ TEST_CASE("the claim has the first number of OMP_NUM_THREADS") {
   }
   // Later tests start processes, which inherit it.
   before ? setenv("OMP_NUM_THREADS", kept.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
+}
+
+TEST_CASE("ranks that share a device are named with it and with advice") {
+  using Places = std::vector<DevicePlace>;
+  for (const Places& fine :
+       {Places{}, Places{{"a 1", kFirst}},
+        // The same slot on another host, on one of the same name that was booted at another time, and for
+        // processes that NCCL_HOSTID distinguishes.
+        Places{{"a 1", kFirst}, {"a 1", kSecond}, {"b 2", kFirst}, {"b 2", kSecond}, {"a 2", kFirst}},
+        Places{{"0", kFirst}, {"1", kFirst}, {"2", kFirst}}})
+    CHECK(refuse_shared_devices(fine).empty());
+  const std::string one =
+      refuse_shared_devices({{"a 1", kFirst}, {"b 2", kFirst}, {"a 1", kFirst}, {"a 1", kSecond}});
+  CHECK_THAT(one, Contains("ranks 0 and 2 on 0000:3b:00.0 of a") && !Contains("of b") && !Contains(kSecond) &&
+                      Contains("one process per GPU") && Contains("train.backend to gloo"));
+  CHECK_THAT(refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"a 1", kFirst}, {"a 1", kSecond}}),
+             Contains("ranks 0 and 2 on 0000:3b:00.0 of a; ranks 1 and 3 on 0000:5e:00.0 of a"));
+  Places many;
+  for (int rank = 0; rank < 20; ++rank)
+    many.push_back({"host" + std::to_string(rank / 2), kFirst});
+  CHECK_THAT(refuse_shared_devices(many), Contains("ranks 6 and 7 on 0000:3b:00.0 of host3;") &&
+                                              Contains("6 more GPUs") && !Contains("host4"));
+}
+
+TEST_CASE("every rank learns the places of all ranks") {
+  c10d::HashStore store;
+  const std::vector<DevicePlace> places = {{"host 0", kSecond}, {"host 1", kFirst}, {"host 2", kSecond}};
+  for (const std::vector<DevicePlace>& seen : test::in_parallel(
+           3, [&](int rank) { return gather_places(store, rank, 3, places[static_cast<size_t>(rank)]); }))
+    CHECK((seen == places));
+}
+
+TEST_CASE("NCCL_HOSTID replaces the host's name") {
+  const std::string host = nccl_host();
+  setenv("NCCL_HOSTID", "seven", /*overwrite=*/1);
+  CHECK(nccl_host() == "seven");
+  unsetenv("NCCL_HOSTID");
+  CHECK(nccl_host() == host);
 }
 
 }  // namespace sdp

@@ -1,5 +1,6 @@
 // The launcher with real processes.
 
+#include <array>
 #include <csignal>
 #include <thread>
 
@@ -15,12 +16,11 @@ using std::chrono::seconds;
 using test::HelperProcess;
 using test::ScratchFolder;
 
-/// Exit code of ranks that end with the given codes at about the same time.
-int code_of(const std::vector<std::string>& codes) {
-  const ScratchFolder folder;
-  std::vector<std::string> arguments = {std::to_string(codes.size()), folder.path(), "-", "codes"};
-  arguments.insert(arguments.end(), codes.begin(), codes.end());
-  return HelperProcess(folder, "launcher", arguments).wait();
+/// The launcher of that many ranks, with its logs in the folder.
+HelperProcess start(const ScratchFolder& folder, int processes, std::vector<std::string> mode,
+                    const Environment& additional = {}) {
+  mode.insert(mode.begin(), {std::to_string(processes), folder.path(), "-"});
+  return HelperProcess(folder, "launcher", mode, additional);
 }
 
 seconds since(std::chrono::steady_clock::time_point begin) {
@@ -30,24 +30,22 @@ seconds since(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 TEST_CASE("the number of processes if the user gives none") {
-  const auto [workers, replicas, available, processes] = GENERATE(table<int64_t, int64_t, int, int>({
-      {8, 1, 8, 8},
-      {8, 2, 16, 16},
-      {8, 2, 15, 8},
-      {8, 1, 7, 4},
-      {6, 1, 5, 3},
-      {7, 1, 6, 1},
-      {8, 1, 0, 1},
-      {1, 4, 4, 4},
-  }));
-  CHECK(default_processes(workers, replicas, available) == processes);
+  using Case = std::array<int, 4>;
+  for (const auto& [workers, replicas, available, processes] :
+       {Case{8, 1, 8, 8}, Case{8, 2, 16, 16}, Case{8, 2, 15, 8}, Case{8, 1, 7, 4}, Case{6, 1, 5, 3},
+        Case{7, 1, 6, 1}, Case{8, 1, 0, 1}, Case{1, 4, 4, 4}})
+    CHECK(default_processes(workers, replicas, available) == processes);
 }
 
 TEST_CASE("exit codes: causes come before their consequences") {
-  CHECK(code_of({"75", "75"}) == 75);
-  CHECK(code_of({"4", "3", "4"}) == 3);
-  CHECK(code_of({"0", "4"}) == 4);
-  CHECK(code_of({"75", "1"}) == 1);
+  using Mode = std::vector<std::string>;
+  for (const auto& [codes, expected] : {std::pair(Mode{"codes", "75", "75"}, 75),
+                                        {{"codes", "4", "3", "4"}, 3},
+                                        {{"codes", "0", "4"}, 4},
+                                        {{"codes", "75", "1"}, 1}}) {
+    const ScratchFolder folder;
+    CHECK(start(folder, static_cast<int>(codes.size()) - 1, codes).wait() == expected);
+  }
 }
 
 TEST_CASE("output: rank 0 on the console, the others in their logs, in a folder that must exist") {
@@ -70,7 +68,7 @@ TEST_CASE("output: rank 0 on the console, the others in their logs, in a folder 
 
 TEST_CASE("signals reach every rank, once") {
   const ScratchFolder folder;
-  HelperProcess helper(folder, "launcher", {"3", folder.path(), folder.path(), "signals"});
+  HelperProcess helper = start(folder, 3, {"signals"});
   folder.await_ranks(3);
   std::string expected;
   for (const int signal : {SIGUSR1, SIGINT, SIGHUP, SIGTERM}) {
@@ -87,7 +85,7 @@ TEST_CASE("signals reach every rank, once") {
 
 TEST_CASE("after a first signal the ranks may take their time to save") {
   const ScratchFolder folder;
-  HelperProcess helper(folder, "launcher", {"3", folder.path(), "-", "save", "0", "6", "1"});
+  HelperProcess helper = start(folder, 3, {"save", "0", "6", "1"});
   folder.await_ranks(3);
   const auto begin = std::chrono::steady_clock::now();
   kill(helper.pid(), SIGINT);
@@ -99,8 +97,8 @@ TEST_CASE("after a first signal the ranks may take their time to save") {
 TEST_CASE("a second signal ends ranks that are saving, or cannot receive it") {
   const bool suspended = GENERATE(false, true);
   const ScratchFolder folder;
-  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "save", "60", "60"});
-  const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};
+  HelperProcess helper = start(folder, 2, {"save", "60", "60"});
+  const std::vector<pid_t> ranks = folder.await_ranks(2);
   if (suspended)
     for (const pid_t pid : ranks)
       kill(pid, SIGSTOP);
@@ -121,10 +119,10 @@ TEST_CASE("a second signal ends ranks that are saving, or cannot receive it") {
 
 TEST_CASE("ranks that are killed together are all named") {
   const ScratchFolder folder;
-  HelperProcess helper(folder, "launcher", {"4", folder.path(), folder.path(), "exchange"});
-  folder.await_ranks(4);
-  kill(folder.process_of(0), SIGKILL);
-  kill(folder.process_of(3), SIGKILL);
+  HelperProcess helper = start(folder, 4, {"exchange"});
+  const std::vector<pid_t> ranks = folder.await_ranks(4);
+  kill(ranks[0], SIGKILL);
+  kill(ranks[3], SIGKILL);
   CHECK(helper.wait() == 4);
   const std::string console = folder.read("console-launcher");
   for (const int rank : {0, 3})
@@ -134,29 +132,22 @@ TEST_CASE("ranks that are killed together are all named") {
   CHECK_THAT(folder.read("rank-1.txt"), Contains("Rank 1 lost ranks 0 and 3 during all-to-all"));
 }
 
-TEST_CASE("ranks that do not notice are ended after the grace period") {
-  const ScratchFolder folder;
+TEST_CASE("ranks that do not notice are ended after a grace period, or if one was stopped alone") {
+  const ScratchFolder folder, saving;
   const auto begin = std::chrono::steady_clock::now();
-  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "codes", "-", "3"});
-  CHECK(helper.wait() == 3);
+  CHECK(start(folder, 2, {"codes", "-", "3"}).wait() == 3);
   CHECK(since(begin) >= seconds(4));
   CHECK_THAT(folder.read("console-launcher"), Contains("rank 0 still runs 5 s after"));
-}
-
-TEST_CASE("ranks waiting for a rank that was stopped individually are stopped, too") {
-  const ScratchFolder folder;
-  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "save", "0", "0"});
-  const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};
-  kill(ranks[1], SIGTERM);
+  HelperProcess helper = start(saving, 2, {"save", "0", "0"});
+  kill(saving.await_ranks(2)[1], SIGTERM);
   CHECK(helper.wait() == 75);
-  CHECK(folder.read("saving-0") == std::to_string(SIGTERM));
+  CHECK(saving.read("saving-0") == std::to_string(SIGTERM));
 }
 
 TEST_CASE("no rank outlives a killed launcher, and no folder for temporary files is needed") {
   const ScratchFolder folder;
-  HelperProcess helper(folder, "launcher", {"2", folder.path(), "-", "exchange"},
-                       {{"TMPDIR", folder.path() / "none"}});
-  const std::vector<pid_t> ranks = {folder.process_of(0), folder.process_of(1)};
+  HelperProcess helper = start(folder, 2, {"exchange"}, {{"TMPDIR", folder.path() / "none"}});
+  const std::vector<pid_t> ranks = folder.await_ranks(2);
   kill(helper.pid(), SIGKILL);
   CHECK(helper.wait() == -SIGKILL);
   for (const pid_t pid : ranks)

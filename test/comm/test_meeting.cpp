@@ -6,8 +6,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <functional>
-#include <future>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
@@ -73,20 +71,14 @@ constexpr auto kOwnerOnly = std::filesystem::perms::owner_read | std::filesystem
 
 }  // namespace
 
-TEST_CASE("HMAC-SHA-256 agrees with RFC 4231") {
-  const auto key = [](size_t size, int byte) { return std::string(size, static_cast<char>(byte)); };
-  CHECK(hmac_sha256(key(20, 0x0b), "Hi There") ==
-        "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+TEST_CASE("HMAC-SHA-256 agrees with RFC 4231, and equality takes constant time") {
   CHECK(hmac_sha256("Jefe", "what do ya want for nothing?") ==
         "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   CHECK(
-      hmac_sha256(key(131, 0xaa),
+      hmac_sha256(std::string(131, '\xaa'),
                   "This is a test using a larger than block-size key and a larger than block-size data. The "
                   "key needs to be hashed before being used by the HMAC algorithm.") ==
       "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
-}
-
-TEST_CASE("equality in constant time") {
   using std::string_view_literals::operator""sv;
   for (const auto& [a, b] :
        {std::pair{""sv, ""sv}, {"abc"sv, "abd"sv}, {"abc"sv, "abcd"sv}, {"a\0b"sv, "a\0c"sv}})
@@ -146,9 +138,9 @@ TEST_CASE("a recorded introduction is of no use") {
 
 TEST_CASE("a listener that says nothing, or ends, is an error at the deadline") {
   const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
-  const test::Listener silent;
+  const Descriptor silent = test::silent_listener();
   store->set("watch/secret", std::string("secret"));
-  store->set("watch/0", "127.0.0.1 " + std::to_string(silent.port()));
+  store->set("watch/0", "127.0.0.1 " + std::to_string(port_of(silent)));
   CHECK_THROWS_WITH(meet_peers(*store, {.rank = 1, .size = 2, .deadline = in(milliseconds(200))}),
                     Contains("says nothing"));
 }
@@ -172,35 +164,35 @@ TEST_CASE("rank 0 announces a file that only this user can read, and the others 
 
 TEST_CASE("what killed processes, other users or broken locks leave in the folder") {
   const ScratchFolder scratch;
-  const std::filesystem::path file = scratch.path() / ".rendezvous";
+  const std::filesystem::path& folder = scratch.path();
+  const std::filesystem::path file = folder / ".rendezvous";
   SECTION("an announcement without a lock, and a store with old keys, are renewed") {
     put(file, "");
     put(file.string() + ".new", "");
-    put(store_file(scratch.path()), "old keys");
-    CHECK_THROWS(await_announcement(scratch.path(), in(milliseconds(50))));
-    const Announcement announced(scratch.path());
-    CHECK(await_announcement(scratch.path(), in(seconds(60))));
-    CHECK(std::filesystem::file_size(store_file(scratch.path())) == 0);
-    CHECK(mode_of(store_file(scratch.path())) == kOwnerOnly);
+    put(store_file(folder), "old keys");
+    CHECK_THROWS(await_announcement(folder, in(milliseconds(50))));
+    const Announcement announced(folder);
+    CHECK(await_announcement(folder, in(seconds(60))));
+    CHECK(std::filesystem::file_size(store_file(folder)) == 0);
+    CHECK(mode_of(store_file(folder)) == kOwnerOnly);
   }
   SECTION("a link is not followed") {
-    put(scratch.path() / "elsewhere", "precious");
-    std::filesystem::create_symlink("elsewhere", store_file(scratch.path()));
-    const Announcement announced(scratch.path());
+    put(folder / "elsewhere", "precious");
+    std::filesystem::create_symlink("elsewhere", store_file(folder));
+    const Announcement announced(folder);
     CHECK(scratch.read("elsewhere") == "precious");
-    CHECK_FALSE(std::filesystem::is_symlink(store_file(scratch.path())));
+    CHECK_FALSE(std::filesystem::is_symlink(store_file(folder)));
   }
   SECTION("another user's announcement does not count") {
     put(file, "");
     if (chown(file.c_str(), 12345, 12345) != 0) return;  // not privileged
-    const int descriptor = open(file.c_str(), O_RDWR);
-    flock(descriptor, LOCK_EX);
-    CHECK_THROWS(await_announcement(scratch.path(), in(milliseconds(50))));
-    close(descriptor);
+    const Descriptor descriptor(open(file.c_str(), O_RDWR));
+    flock(descriptor.number(), LOCK_EX);
+    CHECK_THROWS(await_announcement(folder, in(milliseconds(50))));
   }
   SECTION("an announcement that says that locks do not work") {
     put(file, "-");
-    CHECK_FALSE(await_announcement(scratch.path(), in(seconds(60))));
+    CHECK_FALSE(await_announcement(folder, in(seconds(60))));
   }
 }
 

@@ -6,17 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <csignal>
-#include <functional>
-#include <future>
-#include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <tuple>
 
 #include "catch.h"
 #include "comm/peer_watch.h"
-#include "comm/sockets.h"
 #include "helper_process.h"
 
 namespace sdp {
@@ -73,60 +69,54 @@ std::vector<int64_t> points_passed(const std::vector<std::unique_ptr<PeerWatch>>
 
 }  // namespace
 
-TEST_CASE("who is to blame, given how the others have left") {
+TEST_CASE("who is to blame, given how the others have left or where they are") {
   using D = Departure;
-  const auto who = [](const std::vector<D>& departures) { return describe_process_loss(departures).who; };
-  const auto why = [](const std::vector<D>& departures) { return describe_process_loss(departures).why; };
-  CHECK(who({D::kNone, D::kSilent, D::kNone}) == "rank 1");
-  CHECK(who({D::kPeerLost, D::kSilent, D::kPeerLost}) == "rank 1");
-  CHECK(who({D::kSilent, D::kNone, D::kError}) == "ranks 0 and 2");
-  CHECK(who({D::kSilent, D::kSilent, D::kError, D::kSilent}) == "ranks 0, 1, 2 and 3");
-  CHECK(who({D::kNone, D::kPeerLost, D::kFinished}) == "the other processes");
-  CHECK(who({}) == "the other processes");
-  CHECK_THAT(why({D::kNone, D::kSilent}), Contains("Rank 1 ended without notice") && !Contains("Rank 0"));
-  CHECK_THAT(why({D::kError, D::kSilent}),
+  using Departures = std::vector<D>;
+  for (const auto& [departures, who] :
+       {std::pair(Departures{D::kNone, D::kSilent, D::kNone}, "rank 1"),
+        {{D::kPeerLost, D::kSilent, D::kPeerLost}, "rank 1"},
+        {{D::kSilent, D::kNone, D::kError}, "ranks 0 and 2"},
+        {{D::kSilent, D::kSilent, D::kError, D::kSilent}, "ranks 0, 1, 2 and 3"},
+        {{D::kNone, D::kPeerLost, D::kFinished}, "the other processes"},
+        {{}, "the other processes"}})
+    CHECK(describe_process_loss(departures).who == who);
+  CHECK_THAT(describe_process_loss({D::kNone, D::kSilent}).why,
+             Contains("Rank 1 ended without notice") && !Contains("Rank 0"));
+  CHECK_THAT(describe_process_loss({D::kError, D::kSilent}).why,
              Contains("Rank 1 ended without notice") && Contains("Rank 0 ended with an error"));
+
+  using Where = std::vector<std::optional<ProcessStatus>>;
+  const ProcessStatus here{7, "all-to-all"}, ahead{8, "all-to-all"}, late{6, "saving a checkpoint"};
+  for (const auto& [statuses, rank, who, why] :
+       {std::tuple(Where{here, {}, here}, 0, "rank 1", "Rank 1 does not answer"),
+        {Where{{}, ahead, here, {}}, 2, "ranks 0 and 3", ""},
+        // A rank that is behind may itself be waiting for a silent one.
+        {Where{late, here, {}}, 1, "rank 2", "Rank 2"},
+        {Where{late, here, ahead}, 1, "rank 0", "saving a checkpoint"},
+        {Where{here, here}, 0, "the other processes", ""}}) {
+    const ProcessLoss delay = describe_delay(statuses, rank);
+    CHECK(delay.who == who);
+    CHECK_THAT(delay.why, Contains(why));
+  }
 }
 
-TEST_CASE("who delays a collective, given where the others are") {
-  using Where = std::optional<ProcessStatus>;
-  const Where here = ProcessStatus{7, "all-to-all"}, ahead = ProcessStatus{8, "all-to-all"};
-  const Where late = ProcessStatus{6, "saving a checkpoint"};
-  CHECK(describe_delay({here, std::nullopt, here}, 0).who == "rank 1");
-  CHECK_THAT(describe_delay({here, std::nullopt, here}, 0).why, Contains("Rank 1 does not answer"));
-  CHECK(describe_delay({std::nullopt, ahead, here, std::nullopt}, 2).who == "ranks 0 and 3");
-  // A rank that is behind may itself be waiting for a silent one.
-  CHECK(describe_delay({late, here, std::nullopt}, 1).who == "rank 2");
-  CHECK(describe_delay({late, here, ahead}, 1).who == "rank 0");
-  CHECK_THAT(describe_delay({late, here, ahead}, 1).why,
-             Contains("Rank 0") && Contains("saving a checkpoint"));
-  CHECK(describe_delay({here, here}, 0).who == "the other processes");
-}
-
-TEST_CASE("one request stops all ranks at the same point, whichever rank receives it") {
-  const int asked = GENERATE(0, 2);
+TEST_CASE("a request, or the end of the process that started a rank, stops all ranks at the same point") {
+  const int asked = GENERATE(0, 1, 2);
+  const bool is_orphan = GENERATE(false, true);
   const Request request;
+  std::atomic<int> orphans = 0;
   const auto world = watches(3, [&](int rank, PeerWatch::Options& options) {
-    if (rank == asked) options.stop_descriptor = request.descriptor.number();
+    options.events.orphaned = [&] { ++orphans; };
+    if (rank != asked) return;
+    options.stop_descriptor = request.descriptor.number();
+    if (is_orphan) options.parent = getpid();  // no process is its own parent
   });
   for (const auto& watch : world)
     REQUIRE_FALSE(watch->stops_here());  // training has begun
-  request.ask();
+  if (!is_orphan) request.ask();
   const std::vector<int64_t> points = points_passed(world);
   CHECK(points == std::vector<int64_t>(3, points.front()));
-}
-
-TEST_CASE("the end of the process that started a rank also stops all ranks") {
-  std::atomic<int> orphans = 0;
-  const auto world = watches(2, [&](int rank, PeerWatch::Options& options) {
-    if (rank == 1) options.parent = getpid();  // no process is its own parent
-    options.events.orphaned = [&] { ++orphans; };
-  });
-  for (const auto& watch : world)
-    REQUIRE_FALSE(watch->stops_here());
-  const std::vector<int64_t> points = points_passed(world);
-  CHECK(points.front() == points.back());
-  CHECK(orphans == 1);
+  CHECK(orphans == is_orphan);
 }
 
 TEST_CASE("a request before all have begun training ends all, once") {
@@ -205,33 +195,30 @@ TEST_CASE("ranks that end are named by all others, at once, whatever these do") 
   // Which ranks are killed, or else rank 1 ends with an error of its own; and whom the others lose during
   // what.
   struct Fault {
-    int size;
     std::vector<std::string> mode;
     std::vector<int> killed;
     std::string loss;
   };
   const Fault fault =
-      GENERATE(Fault{3, {"exchange"}, {0}, "rank 0 during all-to-all"},  // 0 serves the store
-               Fault{4, {"exchange"}, {0, 2}, "ranks 0 and 2 during all-to-all"},
-               Fault{3, {"lone", "2", "sleep", "barrier"}, {1}, "rank 1 during the test"},
-               Fault{3, {"lone", "2", "sleep", "patient"}, {1}, "rank 1 during the test"},
-               Fault{3, {"lone", "1", "fail", "barrier"}, {}, "rank 1 during the test, barrier"},
-               Fault{3, {"lone", "1", "fail", "patient"}, {}, "rank 1 during the test, barrier"});
-  World world(fault.size, fault.mode);
+      GENERATE(Fault{{"exchange"}, {0}, "rank 0 during all-to-all"},  // 0 serves the store
+               Fault{{"exchange"}, {0, 2}, "ranks 0 and 2 during all-to-all"},
+               Fault{{"lone", "2", "sleep", "barrier"}, {1}, "rank 1 during the test"},
+               Fault{{"lone", "2", "sleep", "patient"}, {1}, "rank 1 during the test"},
+               Fault{{"lone", "1", "fail", "barrier"}, {}, "rank 1 during the test, barrier"},
+               Fault{{"lone", "1", "fail", "patient"}, {}, "rank 1 during the test, barrier"});
+  const bool fails = fault.killed.empty();
+  World world(4, fault.mode);
   const auto begin = Clock::now();
   for (const int rank : fault.killed)
     world.send(rank, SIGKILL);
-  const bool fails = fault.killed.empty();
-  for (int rank = 0; rank < fault.size; ++rank) {
-    if (std::find(fault.killed.begin(), fault.killed.end(), rank) != fault.killed.end()) continue;
-    if (fails && rank == 1) {
-      CHECK(world.code(1) == 3);
-      continue;
-    }
-    CHECK(world.code(rank) == 4);
-    CHECK_THAT(world.console(rank),
-               Contains("Rank " + std::to_string(rank) + " lost " + fault.loss) &&
-                   Contains(fails ? "Rank 1 ended with an error" : "ended without notice"));
+  for (int rank = 0; rank < 4; ++rank) {
+    if (std::count(fault.killed.begin(), fault.killed.end(), rank) > 0) continue;
+    const bool has_failed = fails && rank == 1;
+    CHECK(world.code(rank) == (has_failed ? 3 : 4));
+    if (!has_failed)
+      CHECK_THAT(world.console(rank),
+                 Contains("Rank " + std::to_string(rank) + " lost " + fault.loss) &&
+                     Contains(fails ? "Rank 1 ended with an error" : "ended without notice"));
   }
   CHECK(Clock::now() - begin < kLimit);
 }

@@ -11,12 +11,12 @@
 
 namespace sdp {
 
-/// When an all-to-all is carried out: while the process continues, or only when it waits (late_backend.h).
+/// When an all-to-all is carried out: while the process continues, or only when it waits (LateBackend).
 enum class Exchanges { kAtOnce, kLate };
 
 /// Runs `body` once for each of `world` ranks. Each rank runs in its own thread and computes on one core; the
-/// ranks are connected by Gloo over loopback and share one device. Rethrows the first exception, preferring
-/// one that is not a PeerLostError.
+/// ranks are connected by Gloo over loopback and share one device. Rethrows one rank's exception, if
+/// possible one that is not a PeerLostError.
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
                       Exchanges exchanges = Exchanges::kAtOnce, at::Device device = at::kCPU,
                       std::chrono::milliseconds timeout = std::chrono::seconds(60));

@@ -62,17 +62,16 @@ std::string safetensors_bytes(const std::string& header, const std::string& data
 }
 
 std::string array_file(const HeldImages& set, const ArrayContent& content) {
-  const size_t pixels = content.pixels.size();
   using nlohmann::json;
+  const size_t pixels = content.pixels.size(), images = content.labels.size();
   const auto tensor = [](const json& shape, size_t begin, size_t end) {
     return json{{"dtype", "U8"}, {"shape", shape}, {"data_offsets", json::array({begin, end})}};
   };
-  const size_t images = content.labels.size();
-  json header;
-  header["__metadata__"]["class_names"] = json(set.class_names).dump();
-  header["images"] =
-      tensor(json::array({images, set.shape.height, set.shape.width, set.shape.channels}), 0, pixels);
-  header["labels"] = tensor(json::array({images}), pixels, pixels + images);
+  const json header = {
+      {"__metadata__", {{"class_names", json(set.class_names).dump()}}},
+      {"images",
+       tensor(json::array({images, set.shape.height, set.shape.width, set.shape.channels}), 0, pixels)},
+      {"labels", tensor(json::array({images}), pixels, pixels + images)}};
   return safetensors_bytes(header.dump(), content.pixels + content.labels);
 }
 

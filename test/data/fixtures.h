@@ -4,12 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "data/dataset.h"
 #include "formats/image.h"
@@ -17,7 +12,8 @@
 
 namespace sdp::testing {
 
-/// A ustar archive, written from the format's description (POSIX pax, "ustar Interchange Format").
+/// A ustar archive, written from the format's description (POSIX pax, "ustar Interchange Format"). A member
+/// is of type '0', a file, '1', a hard link to `target`, '2', a symbolic one, or another.
 class TarWriter {
  public:
   TarWriter& add(const std::string& name, const std::string& data, char type = '0',
@@ -30,10 +26,8 @@ class TarWriter {
   std::string bytes_;
 };
 
-/// Of type '0', a file, '1', a hard link to `target`, '2', a symbolic one, or another.
 struct TarMember {
-  std::string name;
-  std::string data;
+  std::string name, data;
   char type = '0';
   std::string target = {};
 };
@@ -42,8 +36,7 @@ struct TarMember {
 std::string tar_of(const std::vector<TarMember>& members);
 
 struct JpegOptions {
-  int across = 1;  ///< pixels of a color sample: 2 and 2 for 4:2:0, 2 and 1 for 4:2:2
-  int down = 1;
+  int across = 1, down = 1;   ///< pixels of a color sample: 2 and 2 for 4:2:0, 2 and 1 for 4:2:2
   bool odd_sampling = false;  ///< of 3 components: 2x1, 1x4 and 1x1 samples in 2x4 pixels
   bool progressive = false;
   bool ycck = false;  ///< of 4 components
@@ -72,10 +65,8 @@ std::string safetensors_bytes(const std::string& header, const std::string& data
 
 /// Images of a set that is held in memory. `pixels`: [N, H, W, C].
 struct ArrayContent {
-  std::string pixels;
-  std::string labels;
+  std::string pixels, labels;
 };
-
 /// Their file (data/image_array.h).
 std::string array_file(const HeldImages& set, const ArrayContent& content);
 

@@ -1,9 +1,9 @@
 """Decodes, crops and resizes JPEG, PNG and WebP images independently and compares the result with lib/data's.
 
-    oracle_images.py DUMP_DATA [FOLDER]
+    oracle_images.py DUMP_DATA
 
 Decoding: Pillow. Crops and resizing: torchvision's RandomResizedCrop (with lib/data's random numbers), Resize
-and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here, or those of FOLDER/train.
+and CenterCrop. Order: torchvision's ImageFolder, tarfile. Images: drawn here.
 """
 import pathlib
 import struct
@@ -47,6 +47,7 @@ def write_images(folder):
     kinds += [("JPEG", "L", {}), ("JPEG", "L", {"progressive": True}), ("JPEG", "CMYK", {}), ("JPEG", "CMYK", {"subsampling": 2})]
     kinds += [("PNG", mode, {}) for mode in ("RGB", "P", "LA")] + [("WEBP", "RGB", {}), ("WEBP", "RGBA", {"lossless": True})]
     sizes = [(500, 375), (333, 499), (64, 64), (47, 31), (130, 1001), (1200, 901)]
+    sizes += [(2, 5), (1000, 60), (1, 1), (60, 1000)]
     for number, (form, mode, options) in enumerate(kinds):
         for i, (width, height) in enumerate(sizes):
             path = folder / ("train" if i % 2 else "val") / f"n{number % 5:02d}" / f"{number}_{i}.{form}"
@@ -88,27 +89,20 @@ def write_interlaced(path, pixels):
     write_png(path, pixels.shape[1], pixels.shape[0], 8, 2, rows, interlaced=1)
 
 
-def check_other_formats(program, _):
-    """PNG of every kind, interlaced ones, and WebP, exactly as Pillow's convert("RGB") gives them."""
+def write_other_formats(folder):
+    """PNG of every kind, interlaced ones, and WebP."""
     random = np.random.default_rng(5)
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for color, depths in {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}.items():
-            for depth in depths:
-                write_random_png(folder / f"{color}-{depth}.png", 37, 21, depth, color, random)
-        image = drawn(83, 61, random).convert("RGBA")
-        image.putalpha(Image.fromarray(random.integers(0, 256, (61, 83), np.uint8)))
-        for mode in ("1", "L", "P", "RGB", "RGBA"):
-            image.convert(mode).save(folder / f"{mode}.png")
-        write_interlaced(folder / "interlaced.png", np.asarray(image.convert("RGB")))
-        for mode, options in (("RGB", {}), ("RGBA", {}), ("RGB", {"lossless": True}), ("RGBA", {"lossless": True, "exact": True})):
-            image.convert(mode).save(folder / f"{mode}-{len(options)}.webp", **options)
-        for path in sorted(folder.iterdir()):
-            with warnings.catch_warnings(action="ignore"):  # of transparent palettes
-                expected = np.asarray(Image.open(path).convert("RGB"))
-            got = np.frombuffer(dump(program, path, "decode"), np.uint8, offset=16)
-            assert np.array_equal(got, expected.ravel()), path.name
-    print("PNG and WebP: those of Pillow")
+    folder.mkdir(parents=True)
+    for color, depths in {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}.items():
+        for depth in depths:
+            write_random_png(folder / f"{color}-{depth}.png", 37, 21, depth, color, random)
+    image = drawn(83, 61, random).convert("RGBA")
+    image.putalpha(Image.fromarray(random.integers(0, 256, (61, 83), np.uint8)))
+    for mode in ("1", "L", "P", "RGB", "RGBA"):
+        image.convert(mode).save(folder / f"{mode}.png")
+    write_interlaced(folder / "interlaced.png", np.asarray(image.convert("RGB")))
+    for mode, options in (("RGB", {}), ("RGBA", {}), ("RGB", {"lossless": True}), ("RGBA", {"lossless": True, "exact": True})):
+        image.convert(mode).save(folder / f"{mode}-{len(options)}.webp", **options)
 
 
 def write_image_shards(folder, shards):
@@ -123,15 +117,16 @@ def difference(got, expected):
 
 
 def check_decoding(program, folder):
-    worst = 0
-    for path in sorted(folder.glob("*/*/*")):
-        expected = np.asarray(Image.open(path).convert("RGB"))
-        blob = dump(program, path, "decode")
-        assert np.frombuffer(blob, np.int64, 2).tolist() == list(expected.shape[:2]), path
-        got = np.frombuffer(blob, np.uint8, offset=16).reshape(expected.shape)
-        worst = max(worst, difference(got, expected).max())
-        assert worst <= 1, path
-    print(f"decoding: within {worst} of Pillow")
+    """JPEG within 1 of Pillow, other formats exactly as Pillow's convert("RGB") gives them."""
+    with tempfile.TemporaryDirectory() as name:
+        write_other_formats(pathlib.Path(name, "more", "formats"))
+        for path in sorted([*folder.glob("*/*/*"), *pathlib.Path(name).glob("*/*/*")]):
+            with warnings.catch_warnings(action="ignore"):  # of transparent palettes
+                expected = np.asarray(Image.open(path).convert("RGB"))
+            blob = dump(program, path, "decode")
+            assert np.frombuffer(blob, np.int64, 2).tolist() == list(expected.shape[:2]), path
+            got = np.frombuffer(blob, np.uint8, offset=16).reshape(expected.shape)
+            assert difference(got, expected).max() <= (path.suffix == ".JPEG"), path
 
 
 def random_box(width, height, position):
@@ -146,15 +141,6 @@ def random_box(width, height, position):
         "torch.randint", lambda low, high, size: torch.tensor([low + below(source, high - low)])
     ):
         return RandomResizedCrop.get_params(Image.new("L", (width, height)), (0.08, 1.0), (3 / 4, 4 / 3))
-
-
-def check_boxes(program, _):
-    for width, height in ((500, 375), (375, 500), (31, 47), (1000, 60), (60, 1000), (1, 1), (2, 5)):
-        got = np.frombuffer(dump(program, "none", "boxes", width, height, SEED, 300), np.int64).reshape(-1, 4)
-        for position, (left, top, right, bottom) in enumerate(got.tolist()):
-            expected = random_box(width, height, position)
-            assert (top, left, bottom - top, right - left) == expected, (width, height, position)
-    print("boxes: those of torchvision")
 
 
 def images_of(blob):
@@ -196,30 +182,21 @@ def check_scaled_decoding(program, folder):
     """Reduced decoding applies a box filter over 2, 4 or 8 pixels before the triangle filter; evaluation does not."""
     _, plain = images_of(dump(program, folder, "imagenet", "train", SIZE, RESIZE, 0, SEED))
     _, scaled = images_of(dump(program, folder, "imagenet", "train", SIZE, RESIZE, 1, SEED))
-    off = difference(scaled, plain)
-    changed = off.reshape(len(off), -1).mean(1)
+    changed = difference(scaled, plain).reshape(len(plain), -1).mean(1)
     changed = changed[changed > 0]
-    print(f"scaled decoding: {len(changed)} of {len(off)} images differ, mean {changed.mean():.2f}, worst image {changed.max():.2f}")
-    assert len(changed) > 0
-    assert changed.mean() < 2 and changed.max() < 4
+    print(f"{len(changed)} of {len(plain)} images differ, mean {changed.mean():.2f}, worst {changed.max():.2f}")
+    assert len(changed) > 0 and changed.mean() < 2 and changed.max() < 4
     evaluation = [dump(program, folder, "imagenet", "test", SIZE, RESIZE, scaled, SEED) for scaled in (0, 1)]
     assert evaluation[0] == evaluation[1]
 
 
 def main():
-    global SIZE, RESIZE
-    program = sys.argv[1]
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        if len(sys.argv) > 2:
-            SIZE, RESIZE = 224, 256
-            for split in ("train", "val"):
-                (folder / split).symlink_to(pathlib.Path(sys.argv[2]).resolve() / "train")
-        else:
-            write_images(folder)
-        for check in (check_decoding, check_other_formats, check_boxes, check_dataset, check_scaled_decoding):
-            check(program, folder)
+        write_images(pathlib.Path(name))
+        for check in (check_decoding, check_dataset, check_scaled_decoding):
+            check(sys.argv[1], pathlib.Path(name))
+            print(f"{check.__name__}: ok")
 
 
 if __name__ == "__main__":

@@ -19,15 +19,18 @@ namespace {
 
 /// Images of noise, 3 x 9 x 7, and labels in 0..4.
 ArrayDataset noise_images(int64_t size) {
-  ImageArray array{.shape = {.channels = 3, .height = 9, .width = 7},
-                   .num_classes = 5,
-                   .normalization = {.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}}};
   CounterRandom random(1, RandomPurpose::kShuffle, 0);
-  for (int64_t i = 0; i < size * array.shape.numel(); ++i)
-    array.pixels.push_back(static_cast<uint8_t>(random.below(256)));
-  for (int64_t i = 0; i < size; ++i)
-    array.labels.push_back(static_cast<uint8_t>(random.below(5)));
-  return ArrayDataset(std::move(array));
+  const auto noise = [&](int64_t values, uint64_t below) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(values));
+    for (uint8_t& byte : bytes)
+      byte = static_cast<uint8_t>(random.below(below));
+    return bytes;
+  };
+  return ArrayDataset({.shape = {.channels = 3, .height = 9, .width = 7},
+                       .num_classes = 5,
+                       .normalization = {.mean = {0.5F, 0.4F, 0.3F}, .stddev = {0.2F, 0.25F, 0.3F}},
+                       .pixels = noise(size * 3 * 9 * 7, 256),
+                       .labels = noise(size, 5)});
 }
 
 TrainingBatches batches_with(ImageAugmentation augment) {
@@ -76,21 +79,18 @@ TEST_CASE("images kept on the device match the loader's images to the bit") {
   for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
     for (const ImageAugmentation& augmentation : augmentations) {
       const TrainingBatches batches = batches_with(augmentation);
+      const EvalBatches evaluated{.samples = evenly_spread(30, 40), .batch_size = 7};
       const DeviceDataset resident(dataset, {.location = DataLocation::kDevice}, precision, test_device());
       const DeviceDataset loaded(dataset, {.location = DataLocation::kHost}, precision, at::kCPU);
       REQUIRE(resident.is_resident());
       REQUIRE_FALSE(loaded.is_resident());
-      const auto loader = resident.training(batches);
-      const auto expected = loaded.training(batches);
-      for (int64_t number = 0; number < batches.count(); ++number)
-        check_equal(loader->next(), expected->next());
-      CHECK_THROWS_AS(loader->next(), std::logic_error);
-
-      const EvalBatches all{.samples = evenly_spread(30, 40), .batch_size = 7};
-      const auto test_feed = resident.evaluation(all);
-      const auto expected_test = loaded.evaluation(all);
-      for (int64_t number = 0; number < all.count(); ++number)
-        check_equal(test_feed->next(), expected_test->next());
+      const auto check = [](DeviceLoader& loader, DeviceLoader& expected, int64_t count) {
+        for (int64_t number = 0; number < count; ++number)
+          check_equal(loader.next(), expected.next());
+        CHECK_THROWS_AS(loader.next(), std::logic_error);
+      };
+      check(*resident.training(batches), *loaded.training(batches), batches.count());
+      check(*resident.evaluation(evaluated), *loaded.evaluation(evaluated), evaluated.count());
     }
 }
 
@@ -98,14 +98,12 @@ TEST_CASE("batches that a slow device receives match the loader's") {
   poison_freed_memory();
   const ArrayDataset dataset = noise_images(40);
   const TrainingBatches batches = batches_with({.steps = {Augmentation::kFlip}});
-  const at::Device device = test_device();
-  const DeviceDataset source(dataset, {.location = DataLocation::kHost}, Precision::kFp32, device);
+  const DeviceDataset source(dataset, {.location = DataLocation::kHost}, Precision::kFp32, test_device());
   const DeviceDataset loaded(dataset, {.location = DataLocation::kHost}, Precision::kFp32, at::kCPU);
-  const auto loader = source.training(batches);
-  const auto expected = loaded.training(batches);
-  at::Tensor work = at::ones({512, 512}, device);
-  const int products = device.is_cpu() ? 0 : 20;  // a CPU computes before it takes the next batch
-  std::vector<at::Tensor> taken;                  // computed from the batch while the device is behind
+  const auto loader = source.training(batches), expected = loaded.training(batches);
+  at::Tensor work = at::ones({512, 512}, test_device());
+  const int products = test_device().is_cpu() ? 0 : 20;  // a CPU computes before it takes the next batch
+  std::vector<at::Tensor> taken;                         // computed from the batch while the device is behind
   for (int64_t number = 0; number < batches.count(); ++number) {
     for (int i = 0; i < products; ++i)
       work = work.matmul(work).div(work.sum());
@@ -115,61 +113,45 @@ TEST_CASE("batches that a slow device receives match the loader's") {
     CHECK(at::equal(twice.cpu(), expected->next().input.mul(2)));
 }
 
-/// Counts from 0; batch `bad` cannot be read.
-std::unique_ptr<BatchLoader> counting_loader(int64_t count, int64_t bad, std::atomic<int64_t>& made) {
-  return std::make_unique<BatchLoader>(
-      count,
-      [bad, &made](int64_t number, const std::stop_token&) {
-        if (number == bad) throw DataError("batch " + std::to_string(number));
-        ++made;
-        return Batch{.samples = {number}, .tokens = {number, number + 1}};
-      },
-      LoaderThreads{.threads = 2, .prefetch_batches = 3});
+/// Of batches that count from 0, of which batch `bad` cannot be read.
+CopyAheadLoader copies_of_counts(int64_t count, int64_t bad, std::atomic<int64_t>& made) {
+  const auto make = [bad, &made](int64_t number, const std::stop_token&) {
+    if (number == bad) throw DataError("batch " + std::to_string(number));
+    ++made;
+    return Batch{.samples = {number}, .tokens = {number, number + 1}};
+  };
+  return {std::make_unique<BatchLoader>(count, make, LoaderThreads{.threads = 2, .prefetch_batches = 3}),
+          Precision::kFp32, test_device(), make_copy_stream(test_device())};
 }
 
-TEST_CASE("copying ahead keeps the order and passes an error on at its place") {
-  const at::Device device = test_device();
+TEST_CASE("copying ahead keeps the order and passes an error on at its place, or has an end") {
   std::atomic<int64_t> made = 0;
-  CopyAheadLoader loader(counting_loader(20, 13, made), Precision::kFp32, device, make_copy_stream(device));
+  CopyAheadLoader loader = copies_of_counts(20, 13, made);
   for (int64_t number = 0; number < 13; ++number) {
     const TensorBatch batch = loader.next();
     CHECK(batch.samples == std::vector<int64_t>{number});
     CHECK(batch.input.item<int64_t>() == number);
     CHECK(batch.labels.item<int64_t>() == number + 1);
   }
-  CHECK(message_of<DataError>([&] { loader.next(); }) == "batch 13");
-  CHECK(message_of<DataError>([&] { loader.next(); }) == "batch 13");
+  for (int again = 0; again < 2; ++again)
+    CHECK(message_of<DataError>([&] { loader.next(); }) == "batch 13");
+  CopyAheadLoader short_one = copies_of_counts(1, -1, made);
+  short_one.next();
+  CHECK_THROWS_AS(short_one.next(), std::logic_error);
 }
 
 TEST_CASE("copying ahead stays within its limit, and ends without being drained") {
-  const at::Device device = test_device();
   std::atomic<int64_t> made = 0;
-  CopyAheadLoader loader(counting_loader(1000, -1, made), Precision::kFp32, device, make_copy_stream(device));
+  CopyAheadLoader loader = copies_of_counts(1000, -1, made);
   loader.next();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(made <= 1 + 2 + 3);  // taken, copied, read ahead
 }
 
-TEST_CASE("copying ahead has an end") {
-  const at::Device device = test_device();
-  std::atomic<int64_t> made = 0;
-  CopyAheadLoader loader(counting_loader(1, -1, made), Precision::kFp32, device, make_copy_stream(device));
-  loader.next();
-  CHECK(made == 1);
-  CHECK_THROWS_AS(loader.next(), std::logic_error);
-}
-
-TEST_CASE("every token of a batch predicts the next one") {
-  const Batch tokens{.samples = {4, 9}, .tokens = {1, 2, 3, 4, 5, 6, 0, 1}};
-  const TensorBatch batch = to_tensors(tokens, Precision::kBf16, test_device());
-  CHECK(at::equal(batch.input.cpu(), at::tensor({1, 2, 3, 5, 6, 0}, at::kLong).view({2, 3})));
-  CHECK(at::equal(batch.labels.cpu(), at::tensor({2, 3, 4, 6, 0, 1}, at::kLong).view({2, 3})));
-}
-
 TEST_CASE("values that need no conversion are not copied") {
-  Batch batch{.samples = {0}, .image_shape = {1, 2, 2}, .images = {1, 2, 3, 4}, .labels = {3}};
-  const float* pixels = batch.images.data();
-  const TensorBatch tensors = to_tensors(std::move(batch), Precision::kFp32, at::kCPU);
+  Batch images{.samples = {0}, .image_shape = {1, 2, 2}, .images = {1, 2, 3, 4}, .labels = {3}};
+  const float* pixels = images.images.data();
+  const TensorBatch tensors = to_tensors(std::move(images), Precision::kFp32, at::kCPU);
   CHECK(tensors.input.data_ptr<float>() == pixels);
   CHECK(tensors.input.sizes() == at::IntArrayRef({1, 1, 2, 2}));
 }

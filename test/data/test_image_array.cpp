@@ -1,12 +1,11 @@
 #include "catch.h"
 #include "data/image_array.h"
 #include "fixtures.h"
-#include "spec/error.h"
 
 using namespace sdp;
 using namespace sdp::testing;
 
-// Files written by Python's safetensors are read by oracle.py.
+// Files written by Python's safetensors: test/scripts/test_fetch_data.py.
 
 namespace {
 
@@ -23,26 +22,18 @@ std::string error_of(const TempFolder& folder, Split split = Split::kTrain, cons
   return message_of<DataError>([&] { read_split(folder, split, throw_problem, set); });
 }
 
-/// Pixel (c, y, x) of image `id`.
-uint8_t pixel(int id, int c, int y, int x) {
-  return static_cast<uint8_t>(id * 53 + c * 101 + y * 7 + x);
-}
-
-/// Images with these numbers, whose labels are (3 * number) % the number of classes.
-ArrayContent images_of(const HeldImages& set, const std::vector<int>& ids) {
+/// Images in one color, their number, whose labels are (3 * number) % the number of classes.
+ArrayContent images_of(const HeldImages& set, const std::vector<uint8_t>& ids) {
   ArrayContent content;
-  for (const int id : ids) {
-    content.labels += static_cast<char>(3 * id % static_cast<int>(set.class_names.size()));
-    for (int y = 0; y < set.shape.height; ++y)
-      for (int x = 0; x < set.shape.width; ++x)
-        for (int c = 0; c < set.shape.channels; ++c)
-          content.pixels += static_cast<char>(pixel(id, c, y, x));
+  for (const uint8_t id : ids) {
+    content.labels += static_cast<char>(3U * id % set.class_names.size());
+    content.pixels.append(static_cast<size_t>(set.shape.numel()), static_cast<char>(id));
   }
   return content;
 }
 
 template <class Set>
-std::string file_of(const std::vector<int>& ids) {
+std::string file_of(const std::vector<uint8_t>& ids) {
   return array_file(Set::images(), images_of(Set::images(), ids));
 }
 
@@ -59,7 +50,7 @@ const SvhnSpec kWithExtra{{}, true};
 
 }  // namespace
 
-TEST_CASE("arrays that do not fit the set are refused with all that is wrong", "[data]") {
+TEST_CASE("arrays that do not fit the set are refused with all that is wrong") {
   const TempFolder folder;
   const std::string good = file_of<MnistSpec>({1, 2});
   const auto error = [&](const std::string& file) {
@@ -95,7 +86,7 @@ TEST_CASE("arrays that do not fit the set are refused with all that is wrong", "
   CHECK_SAYS(error(refused[0].first), "scripts/fetch_data mnist " + folder.path().string());
 }
 
-TEST_CASE("without arrays, an error says what there is and which command writes them", "[data]") {
+TEST_CASE("without arrays, an error says what there is and which command writes them") {
   const auto check = [](const auto& set, const std::string& file, const std::string& name,
                         const std::vector<std::string>& parts, Split split = Split::kTrain) {
     const TempFolder folder;
@@ -115,59 +106,58 @@ TEST_CASE("without arrays, an error says what there is and which command writes 
   check(kWithExtra, "extra_32x32.mat", "svhn_extra", {});
   check(MnistSpec(), "train-images-idx3-ubyte", "mnist", {});
   check(FashionMnistSpec(), "t10k-labels-idx1-ubyte.gz", "fashion_mnist", {});
-  const auto open = [](const std::string& path) {
-    open_dataset({.path = path}, model_named("resnet18"), Split::kTrain);
-  };
-  CHECK_SAYS(message_of<DataError>([&] { open("/nonexistent"); }), "/nonexistent is not a folder");
-  CHECK_SAYS(message_of<UsageError>([&] { open(""); }), "data.path");
+  for (const auto& [path, part] :
+       {std::pair("/nonexistent", "/nonexistent is not a folder"), {"", "data.path"}})
+    CHECK_SAYS(message_of<Error>([&, path = path] {
+                 open_dataset({.path = path}, model_named("resnet18"), Split::kTrain);
+               }),
+               part);
 }
 
-TEST_CASE("all problems are reported, and everything readable is read", "[data]") {
+TEST_CASE("all problems of arrays are reported, and everything readable is read") {
   const TempFolder folder;
   std::vector<std::string> problems;
-  SECTION("labels") {
-    ArrayContent content = images_of(SvhnSpec::images(), {0, 1, 2, 3});
-    content.labels = {1, 10, 3, '\xff'};
-    folder.write(kTrain, array_file(SvhnSpec::images(), content));
-    const ImageArray images = read_split(folder, Split::kTrain, collect_into(problems), kWithExtra);
-    CHECK(lacks(problems, {{"train.safetensors: label 10 of image 1", "0..9"},
-                           {"train.safetensors: label 255 of image 3", "0..9"},
-                           {"extra.safetensors"}}) == "");
-    CHECK(images.labels == std::vector<uint8_t>{1, 3});
-    REQUIRE(images.pixels.size() == 2 * 3072);
-    CHECK(images.pixels[3072] == pixel(2, 0, 0, 0));
-    CHECK(images.pixels.back() == pixel(2, 2, 31, 31));
-  }
-  SECTION("shards") {
-    const std::string jpeg = flat_jpeg(32, 32, {1, 2, 3}), wide = flat_jpeg(33, 32, {1, 2, 3});
-    folder.write("train-0.tar", tar_of({{"8/a.jpg", jpeg}}));
-    folder.write("train-000000.tar",
-                 tar_of({{"7/a.jpg", jpeg}, {"3/b.jpg", "GIF89a"}, {"5/c.jpg", jpeg}, {"2/d.jpg", wide}}));
-    folder.write("train-000002.tar", TarWriter().add("4/a.jpg", jpeg).without_end());
-    folder.write("train-000003.tar", tar_of({{"9/a.jpg", jpeg}}));
-    folder.write("train-x.tar", "");
-    const ImageArray images = read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems));
-    CHECK(lacks(problems, {{"train-x.tar: "},
-                           {"train-000000.tar: expected shard 1"},
-                           {"train-000002.tar: expected shard 1"},
-                           {"train-000000.tar: member 3/b.jpg at offset ", "a GIF"},
-                           {"train-000000.tar: member 2/d.jpg at offset ", "33 x 32 pixels"},
-                           {"train-000002.tar: broken tar file"}}) == "");
-    CHECK(images.labels == std::vector<uint8_t>{8, 7, 5, 9});
-    CHECK(images.pixels.size() == 4 * 3072);
-    CHECK_SAYS(error_of<Cifar10Spec>(folder, Split::kTest), "no test-NNNNNN.tar", "train-000000.tar");
-    folder.write("val.safetensors", file_of<Cifar10Spec>({1}));
-    CHECK_SAYS(error_of<Cifar10Spec>(folder), "both", "train-000000.tar");
-  }
-  SECTION("nothing to read") {
-    CHECK(read_set(Cifar10Spec(), {.path = "/nonexistent"}, Split::kTrain, collect_into(problems)).size() ==
-          0);
-    CHECK(read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems)).size() == 0);
-    CHECK(problems.size() == 2);
-  }
+  ArrayContent content = images_of(SvhnSpec::images(), {0, 1, 2, 3});
+  content.labels = {1, 10, 3, '\xff'};
+  folder.write(kTrain, array_file(SvhnSpec::images(), content));
+  const ImageArray images = read_split(folder, Split::kTrain, collect_into(problems), kWithExtra);
+  CHECK(lacks(problems, {{"train.safetensors: label 10 of image 1", "0..9"},
+                         {"train.safetensors: label 255 of image 3", "0..9"},
+                         {"extra.safetensors"}}) == "");
+  CHECK(images.labels == std::vector<uint8_t>{1, 3});
+  REQUIRE(images.pixels.size() == 2 * 3072);
+  CHECK((images.pixels[3071] == 0 && images.pixels[3072] == 2 && images.pixels.back() == 2));
 }
 
-TEST_CASE("a set fits models with its number of classes, its size and its channels", "[data]") {
+TEST_CASE("all problems of shards are reported, and everything readable is read") {
+  const TempFolder folder;
+  std::vector<std::string> problems;
+  CHECK(read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems)).size() == 0);
+  CHECK(read_set(Cifar10Spec(), {.path = "/none"}, Split::kTrain, collect_into(problems)).size() == 0);
+  CHECK(problems.size() == 2);
+  problems.clear();
+  const std::string jpeg = flat_jpeg(32, 32, {1, 2, 3}), wide = flat_jpeg(33, 32, {1, 2, 3});
+  folder.write("train-0.tar", tar_of({{"8/a.jpg", jpeg}}));
+  folder.write("train-000000.tar",
+               tar_of({{"7/a.jpg", jpeg}, {"3/b.jpg", "GIF89a"}, {"5/c.jpg", jpeg}, {"2/d.jpg", wide}}));
+  folder.write("train-000002.tar", TarWriter().add("4/a.jpg", jpeg).without_end());
+  folder.write("train-000003.tar", tar_of({{"9/a.jpg", jpeg}}));
+  folder.write("train-x.tar", "");
+  const ImageArray images = read_split<Cifar10Spec>(folder, Split::kTrain, collect_into(problems));
+  CHECK(lacks(problems, {{"train-x.tar: "},
+                         {"train-000000.tar: expected shard 1"},
+                         {"train-000002.tar: expected shard 1"},
+                         {"train-000000.tar: member 3/b.jpg at offset ", "a GIF"},
+                         {"train-000000.tar: member 2/d.jpg at offset ", "33 x 32 pixels"},
+                         {"train-000002.tar: broken tar file"}}) == "");
+  CHECK(images.labels == std::vector<uint8_t>{8, 7, 5, 9});
+  CHECK(images.pixels.size() == 4 * 3072);
+  CHECK_SAYS(error_of<Cifar10Spec>(folder, Split::kTest), "no test-NNNNNN.tar", "train-000000.tar");
+  folder.write("val.safetensors", file_of<Cifar10Spec>({1}));
+  CHECK_SAYS(error_of<Cifar10Spec>(folder), "both", "train-000000.tar");
+}
+
+TEST_CASE("a set fits models with its number of classes, its size and its channels") {
   const TempFolder folder;
   folder.write(kTrain, file_of<FashionMnistSpec>({0, 1}));
   const DataSpec spec{.set = FashionMnistSpec(),
@@ -182,8 +172,7 @@ TEST_CASE("a set fits models with its number of classes, its size and its channe
   CHECK_SAYS(error({.image_size = 28, .image_channels = 3}), "model.image_channels: 3", "have 1");
   const auto dataset = open_for({.image_size = 28, .image_channels = 1});
   const Batch batch = dataset->eval_batch(std::vector<int64_t>{1});
-  REQUIRE(batch.images.size() == 784);
-  CHECK(batch.images[0] == (static_cast<float>(pixel(1, 0, 0, 0)) / 255.0F - 0.25F) / 0.5F);
+  CHECK(batch.images == Buffer<float>(784, (1 / 255.0F - 0.25F) / 0.5F));
 
   const PatternDataset not_square(1);
   CHECK_SAYS(message_of<UsageError>([&] { not_square.check_fits({.kind = MlpSpec{.image_size = 6}}); }),

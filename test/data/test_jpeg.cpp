@@ -1,11 +1,17 @@
+#include <array>
+
 #include "catch.h"
+#include "data/augment.h"
+#include "data/crops.h"
+#include "data/image_array.h"
 #include "data/random.h"
 #include "fixtures.h"
-#include "formats/image.h"
-#include "spec/error.h"
 
 using namespace sdp;
 using namespace sdp::testing;
+
+// Crops, flips and mixing are compared with torchvision by oracle.py; boxes, resized pixels and the
+// evaluation crop by oracle_images.py.
 
 namespace {
 
@@ -28,56 +34,35 @@ std::vector<uint8_t> top_rows(const std::string& jpeg, int64_t width, int64_t ro
   return decoded(bytes_of(jpeg), {.left = 0, .top = 0, .right = width, .bottom = rows}, eighths);
 }
 
-/// Random boxes of an image at one scale have the pixels of the whole image.
-void check_boxes(const std::string& jpeg, int eighths) {
-  const int64_t width = scaled_length(kWidth, eighths);
-  const int64_t height = scaled_length(kHeight, eighths);
-  const auto whole = top_rows(jpeg, width, height, eighths);
-  CounterRandom random(2, RandomPurpose::kCrop, static_cast<uint64_t>(eighths));
-  const auto below = [&](int64_t n) { return static_cast<int64_t>(random.below(static_cast<uint64_t>(n))); };
-  for (int draw = 0; draw < 25; ++draw) {
-    const int64_t left = below(width), top = below(height);
-    const int64_t right = left + 1 + below(width - left), bottom = top + 1 + below(height - top);
-    const Box box{.left = left, .top = top, .right = right, .bottom = bottom};
-    INFO(eighths << "/8, box " << left << " " << top << " " << right << " " << bottom);
-    REQUIRE(decoded(bytes_of(jpeg), box, eighths) == cut_out(whole, width, box));
-  }
-}
-
 }  // namespace
 
-TEST_CASE("decoding a box gives the same pixels as decoding the whole image", "[data]") {
-  const JpegOptions progressive{.across = 2, .down = 2, .progressive = true};
-  std::vector<std::string> images;
-  for (const JpegOptions& options : std::vector<JpegOptions>{{},
-                                                             {.across = 2},
-                                                             {.down = 2},
-                                                             {.across = 2, .down = 2},
-                                                             {.across = 4, .down = 1},
-                                                             {.across = 4, .down = 2},
-                                                             {.odd_sampling = true},
-                                                             progressive})
-    images.push_back(noise_jpeg(kWidth, kHeight, 3, options));
-  images.push_back(noise_jpeg(kWidth, kHeight, 1, {}));
-  images.push_back(noise_jpeg(kWidth, kHeight, 4, {}));
-  images.push_back(noise_jpeg(kWidth, kHeight, 4, {.across = 2, .down = 2, .ycck = true}));
+TEST_CASE("decoding a box gives the same pixels as decoding the whole image") {
+  std::vector<std::string> images = {noise_jpeg(kWidth, kHeight, 1, {}), noise_jpeg(kWidth, kHeight, 4, {}),
+                                     noise_jpeg(kWidth, kHeight, 4, {.across = 2, .down = 2, .ycck = true})};
+  for (const auto& [across, down] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 2}, {4, 1}, {4, 2}})
+    images.push_back(noise_jpeg(kWidth, kHeight, 3, {.across = across, .down = down}));
+  images.push_back(noise_jpeg(kWidth, kHeight, 3, {.odd_sampling = true}));
+  const std::string whole = noise_jpeg(kWidth, kHeight, 3, {.across = 2, .down = 2, .progressive = true});
+  images.push_back(whole);
   // Without its last scans: the first one has only the mean of each block, which libjpeg would smooth.
-  const std::string whole = noise_jpeg(kWidth, kHeight, 3, progressive);
   images.push_back(whole.substr(0, whole.find("\xff\xda", whole.find("\xff\xda") + 2)) + "\xff\xd9");
-  for (size_t image = 0; image < images.size(); ++image) {
-    INFO("image " << image);
-    REQUIRE(error_of(images[image]).empty());
-    for (int eighths = 1; eighths <= 8; ++eighths)
-      check_boxes(images[image], eighths);
-  }
+  CounterRandom random(2, RandomPurpose::kCrop, 0);
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random.below(static_cast<uint64_t>(n))); };
+  for (size_t image = 0; image < images.size(); ++image)
+    for (int eighths = 1; eighths <= 8; ++eighths) {
+      const int64_t width = scaled_length(kWidth, eighths), height = scaled_length(kHeight, eighths);
+      const auto pixels = top_rows(images[image], width, height, eighths);
+      for (int draw = 0; draw < 25; ++draw) {
+        const int64_t left = below(width), top = below(height);
+        const int64_t right = left + 1 + below(width - left), bottom = top + 1 + below(height - top);
+        CAPTURE(image, eighths, left, top, right, bottom);
+        const Box box{.left = left, .top = top, .right = right, .bottom = bottom};
+        REQUIRE(decoded(bytes_of(images[image]), box, eighths) == cut_out(pixels, width, box));
+      }
+    }
 }
 
-TEST_CASE("CMYK is converted as Pillow does it: c * k / 255 of the stored values", "[data]") {
-  const std::string jpeg = flat_jpeg(8, 8, {200, 100, 0, 128});
-  CHECK(top_rows(jpeg, 1, 1) == std::vector<uint8_t>{100, 50, 0});
-}
-
-TEST_CASE("warnings about missing or damaged pixels are errors, others are not", "[data]") {
+TEST_CASE("warnings about missing or damaged pixels are errors, others are not") {
   const std::string good = noise_jpeg(64, 64, 3, {});
   REQUIRE(error_of(good).empty());
   // Three bytes that belong to nothing, before the marker that ends the image.
@@ -90,10 +75,12 @@ TEST_CASE("warnings about missing or damaged pixels are errors, others are not",
   CHECK_THROWS_AS(top_rows(half, 64, 64), DataError);
 }
 
-TEST_CASE("files that are not JPEG are named, with advice", "[data]") {
+TEST_CASE("files that are not JPEG are named, with advice") {
+  std::string two_components = flat_jpeg(8, 8, {77});
+  CHECK_SAYS(error_of(""), "empty");
+  CHECK_SAYS(message_of<DataError>([&] { open_image(bytes_of("\x1f\x8b\x08" + two_components)); }), "gzip");
   CHECK_SAYS(error_of("GIF89a"), "a GIF", "JPEG", "Convert it");
   CHECK_SAYS(error_of("<html>"), "cannot be decoded as a JPEG", "0x3c 0x68");
-  std::string two_components = flat_jpeg(8, 8, {77});
   const size_t frame = two_components.find("\xff\xc0");
   // Length 14, 8 bits, 8 x 8, 2 components, of which the second repeats the first under another name.
   two_components.replace(
@@ -102,4 +89,38 @@ TEST_CASE("files that are not JPEG are named, with advice", "[data]") {
   std::string huge = flat_jpeg(8, 8, {77});
   huge.replace(huge.find("\xff\xc0") + 5, 4, "\xff\xdc\xff\xdc");
   CHECK_SAYS(error_of(huge), "65500 x 65500 pixels");
+}
+
+TEST_CASE("the smallest scale is chosen at which the crop still has the requested size") {
+  using Case = std::array<int64_t, 3>;
+  for (const auto& [width, height, eighths] :
+       {Case{224, 224, 8}, Case{100, 2000, 8}, Case{447, 900, 8}, Case{448, 900, 4}, Case{896, 895, 4},
+        Case{896, 900, 2}, Case{1792, 1792, 1}})
+    CHECK(eighths_for(crop_of({.left = 5, .top = 6, .right = 5 + width, .bottom = 6 + height}), 224) ==
+          eighths);
+}
+
+TEST_CASE("boxes, windows, spans and statistics that do not fit are refused") {
+  const std::string jpeg = flat_jpeg(16, 8, {1, 2, 3});
+  using Refused = std::pair<Box, int>;
+  for (const auto& [box, eighths] : {Refused{{0, 0, 17, 8}, 8}, Refused{{0, 0, 16, 8}, 4},
+                                     Refused{{3, 0, 3, 8}, 8}, Refused{{0, 0, 1, 1}, 9}})
+    CHECK_THROWS_AS(decoded(bytes_of(jpeg), box, eighths), std::logic_error);
+  const Pixels pixels = open_jpeg(bytes_of(jpeg))->decode_all();
+  std::vector<uint8_t> chw(3 * 4 * 4);
+  CHECK_NOTHROW(resize_bilinear(pixels, {0, 0, 16, 8}, 4, chw));
+  CHECK_THROWS_AS(resize_bilinear(pixels, {0, 0, 16, 8}, 5, chw), std::logic_error);
+  for (const Window& window : {Window{0, 0, 16.1, 8}, Window{3, 0, 3, 8}})
+    CHECK_THROWS_AS(resize_bilinear(pixels, window, 4, chw), std::logic_error);
+  CHECK_THROWS_AS(center_crop(100, 100, 20, 21), std::logic_error);
+
+  const PatternDataset dataset(3);
+  std::vector<uint8_t> image(static_cast<size_t>(dataset.shape().numel()));
+  std::vector<float> small(image.size() - 1);
+  CHECK_THROWS_AS(ImageTransform(dataset.shape(), dataset.normalization()).normalize(image, small),
+                  std::logic_error);
+  CHECK_THROWS_AS(ImageTransform({1, 6, 5}, dataset.normalization()), std::logic_error);
+  CHECK_THROWS_AS(
+      ArrayDataset({.shape = {1, 2, 2}, .num_classes = 3, .pixels = {1, 2, 3, 4}, .labels = {2, 0}}),
+      std::logic_error);
 }

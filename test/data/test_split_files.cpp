@@ -6,7 +6,6 @@
 #include "data/split_files.h"
 #include "fixtures.h"
 #include "io/file.h"
-#include "spec/error.h"
 
 using namespace sdp;
 using namespace sdp::testing;
@@ -46,7 +45,7 @@ constexpr std::array<Split, 2> kSplits = {Split::kTrain, Split::kTest};
 
 }  // namespace
 
-TEST_CASE("files match a pattern of names and are sorted by name", "[data]") {
+TEST_CASE("files match a pattern of names and are sorted by name") {
   const Fixture set({"b_10.bin", "b_9.bin", "a_1.bin", "B_1.bin", "b_1.txt", ".b_1.bin", "b_1.bin.tmp",
                      "odd[1].bin", "inner/b_2.bin", "folder.bin/b_3.bin"});
   std::filesystem::create_symlink("nowhere", set.folder / "link.bin");
@@ -67,22 +66,16 @@ TEST_CASE("files match a pattern of names and are sorted by name", "[data]") {
   }
 }
 
-TEST_CASE("by default *train* is for training, and *val*, *test* or both for evaluation", "[data]") {
-  const Fixture set(
-      {"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.bin", "train.tar"});
+TEST_CASE("by default *train* is for training, *val* and *test* for evaluation; patterns name other files") {
+  Fixture set({"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_test_0.bin", "whole.tar", "train.tar"});
   CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin", "b_train_0.bin"});
   CHECK(set.names(Split::kTest) == Names{"c_test_0.bin"});
   set.folder.write("c_val_0.bin", "");
   CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
   set.folder.write("a_val_test.bin", "");
   CHECK(set.names(Split::kTest, true) == Names{"a_val_test.bin", "c_test_0.bin", "c_val_0.bin"});
-}
-
-TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
-  Fixture set({"a_train_1.bin", "a_train_0.bin", "b_train_0.bin", "c_val_0.bin", "whole.tar"});
   set.patterns.train = "a_*_?.bin";
   CHECK(set.names(Split::kTrain) == Names{"a_train_0.bin", "a_train_1.bin"});
-  CHECK(set.names(Split::kTest) == Names{"c_val_0.bin"});
   set.patterns.test = "b*.bin";
   CHECK(set.names(Split::kTest) == Names{"b_train_0.bin"});
   // The same pattern for both is intentional; the default names do not matter then.
@@ -91,7 +84,7 @@ TEST_CASE("data.train_files and data.test_files name other files", "[data]") {
     CHECK(set.names(split) == Names{"whole.tar"});
 }
 
-TEST_CASE("files that are shards but for compression or case are not left out silently", "[data]") {
+TEST_CASE("files that are shards but for compression or case are not left out silently") {
   for (const char* name : {"train_1.bin.gz", "Train_1.bin", "train_1.BIN", "b_train.bin.zst"}) {
     const Fixture set({"train_0.bin", "val_0.bin", name});
     CHECK_SAYS(set.error<DataError>(Split::kTrain), name, "data.train_files");
@@ -103,7 +96,7 @@ TEST_CASE("files that are shards but for compression or case are not left out si
   CHECK_SAYS(Fixture({"train_0.bin", "Val_0.bin"}).error<DataError>(Split::kTest), "Val_0.bin");
 }
 
-TEST_CASE("a pattern without matches is a wrong setting, no file by default is wrong data", "[data]") {
+TEST_CASE("a pattern without matches is a wrong setting, no file by default is wrong data") {
   Fixture set({"a.bin", "b.bin", "inner/c.bin"});
   const std::string folder = set.folder.path().string();
   CHECK_SAYS(set.error<DataError>(Split::kTrain), folder, "*train*.bin",
@@ -119,23 +112,22 @@ TEST_CASE("a pattern without matches is a wrong setting, no file by default is w
   CHECK_SAYS(set.error<DataError>(Split::kTest), "absent");
 }
 
-TEST_CASE("a file of both splits is refused, whichever is opened", "[data]") {
+TEST_CASE("a file of both splits is refused, whichever is opened") {
   Fixture set({"a_train_0.bin", "a_train_1.bin", "c_test_0.bin"});
+  Fixture named({"a_train_0.bin", "c_test_0.bin", "latest_train_0.bin"});
   using Pattern = std::optional<std::string>;
-  const std::vector<std::tuple<Pattern, Pattern, std::string>> shared = {
-      {std::nullopt, "*_1.bin", "a_train_1.bin: "},
-      {"a*.bin", "*_1.bin", "a_train_1.bin: "},
-      {"*_0.bin", std::nullopt, "c_test_0.bin: "}};
-  for (const Split split : kSplits)
-    for (const auto& [train, test, file] : shared) {
+  using Shared = std::tuple<Pattern, Pattern, std::string>;
+  for (const Split split : kSplits) {
+    for (const auto& [train, test, file] :
+         {Shared{{}, "*_1.bin", "a_train_1.bin: "}, Shared{"a*.bin", "*_1.bin", "a_train_1.bin: "},
+          Shared{"*_0.bin", {}, "c_test_0.bin: "}}) {
       set.patterns.train = train;
       set.patterns.test = test;
       CHECK_SAYS(set.error<UsageError>(split), "data.train_files and data.test_files: ", file, "trained on");
     }
-  Fixture named({"a_train_0.bin", "c_test_0.bin", "latest_train_0.bin"});
-  for (const Split split : kSplits)
     CHECK_SAYS(named.error<DataError>(split), "latest_train_0.bin: ", "'train' and 'test'",
                "data.train_files");
+  }
   named.folder.write("c_val_0.bin", "");  // in this case *test* is not searched for
   for (const Split split : kSplits)
     CHECK_NOTHROW(named.names(split));

@@ -4,13 +4,18 @@
 #include <nlohmann/json.hpp>
 
 #include "catch.h"
+#include "io/event_file.h"
+#include "io/file.h"
 #include "run/metrics.h"
-#include "spec/error.h"
+#include "run/run_metrics.h"
+#include "run/run_summary.h"
 #include "spec/json_fields.h"
 #include "temp_folder.h"
 
 using namespace sdp;
 using nlohmann::json;
+
+// What TensorBoard reads from the files, and their checksums: test/cli/test_events.py.
 
 namespace {
 
@@ -25,11 +30,16 @@ struct Forgetful {
 };
 static_assert(!lists_every_member<Forgetful>());
 
+std::vector<std::string> event_files(const TempFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& file : files_matching(folder.path(), "events.out.tfevents.*"))
+    names.push_back(file.filename().string());
+  return names;
+}
+
 }  // namespace
 
-TEST_CASE(
-    "values of processes are lists by rank with their mean, perplexities follow, unset values are left out",
-    "[metrics]") {
+TEST_CASE("values of processes are lists by rank, perplexities follow, and unset values are left out") {
   const json train = json::parse(
       to_json_line(TrainRecord{.exchange = {{{.reduce_bytes = 1, .reduce_wait_ms = 0, .gather_wait_ms = 1},
                                              {.reduce_bytes = 2, .reduce_wait_ms = 0.25}}},
@@ -50,15 +60,13 @@ TEST_CASE(
   CHECK_FALSE(json::parse(to_json_line(StartRecord{.step = 3})).contains("checkpoint"));
 }
 
-TEST_CASE("a line reads back as the record from which it was written", "[metrics]") {
+TEST_CASE("a line reads back as the record from which it was written") {
   const auto read_back = [](const auto& record) {
-    const std::string line = to_json_line(record);
-    const std::optional<MetricsRecord> read = record_of_line(line);
-    REQUIRE(read);
     using Record = std::remove_cvref_t<decltype(record)>;
-    REQUIRE(std::holds_alternative<Record>(*read));
-    CHECK(to_json_line(std::get<Record>(*read)) == line);
-    return std::get<Record>(*read);
+    const std::string line = to_json_line(record);
+    const Record read = std::get<Record>(record_of_line(line).value());
+    CHECK(to_json_line(read) == line);
+    return read;
   };
   TrainRecord train = {.step = 3, .loss = std::nan("")};
   train.memory.ranks = {{{.weights = 1}}, {{.weights = 2, .buckets = 3}}};
@@ -69,20 +77,20 @@ TEST_CASE("a line reads back as the record from which it was written", "[metrics
   CHECK(read.exchange == train.exchange);
 
   EvalRecord eval = {.step = 3, .loss = 2, .tokens = 80, .loss_uncorrected = 3, .branch_scale = 0.5};
-  eval.branch_scale_trial =
-      BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25, .standard_error = 0.1};
+  eval.branch_scale_trial = BranchScaleTrial{.samples = 800, .loss_none = 1.5, .loss_survival = 1.25};
   eval.subnetwork_loss = {1, std::nan("")};
   CHECK(read_back(eval).branch_scale_trial->loss_survival == 1.25);
   CHECK(read_back(EvalRecord{.step = 3, .skipped_samples = 4}).skipped_samples == 4);
-  CHECK(read_back(StartRecord{.step = 3, .checkpoint = "c", .job = "7", .job_restarts = 2, .hosts = {"a"}})
-            .job_restarts == 2);
+  CHECK(
+      read_back(StartRecord{.checkpoint = "c", .job = "7", .job_restarts = 2, .hosts = {"a"}}).job_restarts ==
+      2);
   CHECK(read_back(CheckpointRecord{.step = 3, .save_s = 0.5, .bytes = 7}).bytes == 7);
   const NonfiniteRecord nonfinite = {
       .step = 3, .skipped = true, .gradient_ranks = {1}, .batches = {{.rank = 1, .samples = {5, 6}}}};
   CHECK(read_back(nonfinite).batches.at(0).samples == std::vector<int64_t>{5, 6});
 }
 
-TEST_CASE("a line of an older version lacks keys; one of a newer version has more", "[metrics]") {
+TEST_CASE("a line of an older version lacks keys; one of a newer version has more") {
   const auto train = std::get<TrainRecord>(
       *record_of_line(R"({"kind":"train","step":7,"loss":1,"new":[{}],"memory":{"weights_bytes":[1,2]}})"));
   CHECK(train.loss == 1);
@@ -101,7 +109,7 @@ TEST_CASE("a line of an older version lacks keys; one of a newer version has mor
     CHECK_THROWS_AS(record_of_line(line), FieldError);
 }
 
-TEST_CASE("numbers keep every bit; values that JSON lacks are null", "[metrics]") {
+TEST_CASE("numbers keep every bit; values that JSON lacks are null") {
   for (const double loss : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 2.302585092994046}) {
     const auto read = json::parse(to_json_line(TraceRecord{.loss = loss}))["loss"].get<double>();
     CHECK(std::memcmp(&read, &loss, sizeof loss) == 0);
@@ -110,27 +118,24 @@ TEST_CASE("numbers keep every bit; values that JSON lacks are null", "[metrics]"
     CHECK(json::parse(to_json_line(TrainRecord{.loss = loss}))["loss"].is_null());
 }
 
-TEST_CASE("each line is in the file as soon as it is appended; the last evaluation at a step is found",
-          "[metrics]") {
+TEST_CASE("each line is in the file as soon as it is appended; the last evaluation at a step is found") {
   const TempFolder folder;
   const auto path = folder / "metrics.jsonl";
-  CHECK_FALSE(find_evaluation(path, 2));
-  const TrainRecord train = {.step = 2};
-  const EvalRecord earlier = {.step = 1, .branch_scale = 0.25};
   JsonLines metrics(path);
-  metrics.append(train);
-  metrics.append(earlier);
-  CHECK(get(path) == to_json_line(train) + "\n" + to_json_line(earlier) + "\n");
-  CHECK_FALSE(find_evaluation(path, 2));
+  metrics.append(TrainRecord{.step = 2});
+  metrics.append(EvalRecord{.step = 1, .branch_scale = 0.25});
+  CHECK(get(path) == to_json_line(TrainRecord{.step = 2}) + "\n" +
+                         to_json_line(EvalRecord{.step = 1, .branch_scale = 0.25}) + "\n");
+  for (const auto& missing : {path, folder / "none"})
+    CHECK_FALSE(find_evaluation(missing, 2));
   metrics.append(EvalRecord{.step = 2});
   metrics.append(EvalRecord{.step = 2, .loss_uncorrected = 2, .branch_scale = 0.5});
-  REQUIRE(find_evaluation(path, 2));
-  CHECK(find_evaluation(path, 2)->branch_scale == 0.5);
+  CHECK(find_evaluation(path, 2).value().branch_scale == 0.5);
   CHECK(
       contains(message_of<DataError>([] { JsonLines("/dev/full").append(EvalRecord{}); }), "No space left"));
 }
 
-TEST_CASE("cut_back keeps the lines up to a step and drops an incomplete one", "[metrics]") {
+TEST_CASE("cut_back keeps the lines up to a step and drops an incomplete one") {
   const TempFolder folder;
   const auto path = folder / "trace.jsonl";
   CHECK(cut_back(path, 2) == 0);
@@ -152,4 +157,59 @@ TEST_CASE("cut_back keeps the lines up to a step and drops an incomplete one", "
     CHECK(contains(message_of<DataError>([&] { cut_back(path, 2); }), path.string() + ", line 3"));
     CHECK(get(path) == text);
   }
+}
+
+TEST_CASE("a folder's event files are named in the order of their creation") {
+  const TempFolder folder;
+  put(folder / "events.out.tfevents.9000000000.elsewhere", "of a host whose clock is ahead");
+  for (int i = 0; i < 3; ++i)
+    EventFile(folder.path(), 0, {}).append(1, {{"train/loss", 1}});
+  const std::vector<std::string> names = event_files(folder);
+  REQUIRE(names.size() == 4);
+  for (int i = 1; i < 4; ++i)
+    CHECK(names[static_cast<size_t>(i)].starts_with("events.out.tfevents.900000000" + std::to_string(i)));
+}
+
+TEST_CASE("records go to both files; values that are not finite are not written as scalars") {
+  const TempFolder folder;
+  const RunFolder run = {folder.path()};
+  RunMetrics metrics(run, 0, ExperimentSpec());
+  const TrainRecord train = {.step = 4, .loss = 2, .overlap = std::nan("")};
+  metrics.append(train);
+  CHECK(get(run.metrics()) == to_json_line(train) + "\n");
+  const std::string events = get(folder.path() / event_files(folder).front());
+  CHECK(contains(events, "train/loss"));
+  CHECK_FALSE(contains(events, "train/overlap"));
+  CHECK(scalars_event(1.5, 300, {{"x", std::nan("")}, {"y", -INFINITY}, {"a/b", 0.5}}) ==
+        scalars_event(1.5, 300, {{"a/b", 0.5}}));
+}
+
+TEST_CASE("a summary is read back unchanged; invalid ones are refused, naming file and key") {
+  // Its keys and values: test/cli/test_resume.py.
+  const TempFolder folder;
+  const std::filesystem::path path = folder / "summary.json";
+  CHECK_FALSE(read_summary(path).has_value());
+  const RunSummary summary = {.step = 20,
+                              .epochs = 1.0 / 3,
+                              .device = "CPU",
+                              .skipped_steps = 3,
+                              .times = {.train_s = 8, .data_s = 1}};
+  write_summary(path, summary);
+  CHECK(read_summary(path) == summary);
+  for (const char* text : {"", "[]", "{\"step\": \"many\"}", "{\"total_steps\": 3}"}) {
+    put(path, text);
+    const std::string message = message_of<DataError>([&] { read_summary(path); });
+    CHECK(contains(message, path.string()));
+    CHECK(contains(message, "\"step\""));
+  }
+}
+
+TEST_CASE("steps without a time and a broken line in the metrics of a run whose times are added up") {
+  const TempFolder folder;  // the sums: test/cli/test_resume.py
+  const std::filesystem::path path = folder / "metrics.jsonl";
+  CHECK(times_of_run(path) == RunTimes{});
+  put(path, "{\"kind\":\"train\",\"step\":4,\"step_ms\":null}\n{\"kind\":\"eval\",\"step\":4,\"loss\":1}\n");
+  CHECK(times_of_run(path) == RunTimes{});
+  put(path, "{\"kind\":\"start\",\"step\":0}\n{\n");
+  CHECK(contains(message_of<DataError>([&] { times_of_run(path); }), path.string() + ", line 2"));
 }

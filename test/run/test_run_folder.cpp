@@ -2,7 +2,7 @@
 
 #include "catch.h"
 #include "run/run_folder.h"
-#include "spec/error.h"
+#include "run/run_history.h"
 #include "temp_folder.h"
 
 using namespace sdp;
@@ -19,9 +19,13 @@ RunFolder create(const fs::path& output_dir, const std::string& name, bool resum
   return create_locked(output_dir, name, resume).folder;  // and the lock is released
 }
 
+std::string refusal(const fs::path& output_dir, const std::string& name, bool resume = false) {
+  return message_of<UsageError>([&] { create(output_dir, name, resume); });
+}
+
 }  // namespace
 
-TEST_CASE("a run gets a new folder, or its existing one if resumed", "[run_folder]") {
+TEST_CASE("a run gets a new folder, or its existing one if resumed") {
   const TempFolder folder;
   const auto output_dir = folder / "some/runs";
   const RunFolder run = create(output_dir, "first", false);
@@ -34,20 +38,18 @@ TEST_CASE("a run gets a new folder, or its existing one if resumed", "[run_folde
   CHECK(create(output_dir, "first", false).dir == run.dir);
   put(run.metrics(), "{\"kind\":\"start\",\"step\":0}\n{\"kind\":\"train\",\"step\":1}\n");
 
-  const std::string message = message_of<UsageError>([&] { create(output_dir, "first", false); });
-  CHECK(contains(message, run.dir.string()));
-  CHECK(contains(message, "--resume=if-any"));  // there is no checkpoint
-  CHECK(contains(message, "another name"));
+  for (const std::string& part :
+       {run.dir.string(), std::string("--resume=if-any"), std::string("another name")})
+    CHECK(contains(refusal(output_dir, "first"), part));  // there is no checkpoint
   fs::create_directories(run.dir / "checkpoints/step-00000010");
-  CHECK(contains(message_of<UsageError>([&] { create(output_dir, "first", false); }), "with --resume,"));
+  CHECK(contains(refusal(output_dir, "first"), "with --resume,"));
 
   CHECK(create(output_dir, "first", true).dir == run.dir);
   CHECK(get(run.spec()) == "name: first");
   CHECK(fs::is_directory(create(output_dir, "second", true).dir));
 }
 
-TEST_CASE("new files in a run folder are removed unless they are kept, and existing ones stay",
-          "[run_folder]") {
+TEST_CASE("new files in a run folder are removed unless they are kept, and existing ones stay") {
   const TempFolder folder;
   const RunFolder run{folder / "some/runs/first"};
   const auto fill = [&](bool keeps) {
@@ -75,31 +77,26 @@ TEST_CASE("new files in a run folder are removed unless they are kept, and exist
   CHECK_FALSE(fs::exists(run.lock()));
 }
 
-TEST_CASE("impossible run folders are refused", "[run_folder]") {
+TEST_CASE("impossible run folders, and those of a run that may still continue, are refused") {
   const TempFolder folder;
   for (const char* name : {"", ".", "..", "a/b", "/a"})
     CHECK_THROWS_AS(create(folder.path(), name, true), UsageError);
   put(folder / "file", "");
-  CHECK(contains(message_of<UsageError>([&] { create(folder / "file", "x", false); }), "cannot make"));
-  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "file", true); }), "cannot make"));
-}
+  CHECK(contains(refusal(folder / "file", "x"), "cannot make"));
+  CHECK(contains(refusal(folder.path(), "file", true), "cannot make"));
 
-TEST_CASE("a run that may still continue is not resumed, and a refusal does not wait for it",
-          "[run_folder]") {
-  const TempFolder folder;
-  const fs::path dir = create(folder.path(), "run", false).dir;
-  put(RunFolder{dir}.metrics(), "results");
+  const RunFolder run = create(folder.path(), "run", false);
+  put(run.metrics(), "results");
   RunOwner elsewhere = this_process();
   elsewhere.machine = "another";
   elsewhere.host = "far-away";
-  put(RunFolder{dir}.lock(), lock_text(elsewhere, 0));
-  const std::string message = message_of<UsageError>([&] { create(folder.path(), "run", false); });
-  CHECK(contains(message, "--resume"));
-  CHECK(contains(message, "far-away"));
-  CHECK(get(RunFolder{dir}.lock()) == lock_text(elsewhere, 0));
+  put(run.lock(), lock_text(elsewhere, 0));
+  for (const char* part : {"--resume", "far-away"})  // without waiting for it
+    CHECK(contains(refusal(folder.path(), "run"), part));
+  CHECK(get(run.lock()) == lock_text(elsewhere, 0));
 }
 
-TEST_CASE("links and pipes in place of a run's files are refused", "[run_folder]") {
+TEST_CASE("links and pipes in place of a run's files are refused") {
   const TempFolder folder;
   const RunFolder run = create(folder.path(), "run", false);
   put(run.spec(), "name: run");
@@ -107,30 +104,70 @@ TEST_CASE("links and pipes in place of a run's files are refused", "[run_folder]
   fs::create_directory(folder / "elsewhere");
   fs::create_directory_symlink(folder / "elsewhere", run.dir / "notes");  // not one of the run's files
   CHECK_NOTHROW(check_run_files(run, /*to_write=*/true));
-  const auto check_refused = [&](const fs::path& name) {
+  const auto check_refused = [&](const fs::path& name, bool also_to_read) {
     INFO(name);
     CHECK_THROWS_AS(create(folder.path(), "run", /*resume=*/true), UsageError);
     CHECK(contains(message_of<UsageError>([&] { check_run_files(run, true); }), name.string()));
+    CHECK(message_of<UsageError>([&] { check_run_files(run, false); }).empty() != also_to_read);
+    fs::remove(run.dir / name);
   };
   for (const char* name :
        {"metrics.jsonl", "latest", "rank-1.txt", "run.lock", "events.out.tfevents.1.host"}) {
     fs::create_symlink(folder / "precious", run.dir / name);
-    check_refused(name);
-    CHECK_NOTHROW(check_run_files(run, /*to_write=*/false));
-    fs::remove(run.dir / name);
+    check_refused(name, /*also_to_read=*/false);
     REQUIRE(mkfifo((run.dir / name).c_str(), 0600) == 0);
-    check_refused(name);
-    CHECK_THROWS_AS(check_run_files(run, /*to_write=*/false), UsageError);
-    fs::remove(run.dir / name);
+    check_refused(name, /*also_to_read=*/true);
   }
   fs::create_directory_symlink(folder / "elsewhere", run.dir / "checkpoints");
-  check_refused("checkpoints");
-  fs::remove(run.dir / "checkpoints");
+  check_refused("checkpoints", /*also_to_read=*/false);
   CHECK(get(folder / "precious") == "precious");
 
   fs::create_directory_symlink("run", folder / "other name");
-  CHECK(contains(message_of<UsageError>([&] { create(folder.path(), "other name", true); }),
-                 "is a symbolic link"));
+  CHECK(contains(refusal(folder.path(), "other name", true), "is a symbolic link"));
   fs::create_directory_symlink(folder / "elsewhere", folder / "runs");
   CHECK(create(folder / "runs", "run", false).dir == folder / "runs" / "run");
+}
+
+// ---- a run's history ----
+
+const DataIdentity kTraining = {.samples = 50, .hash = "aa"};
+const DataIdentity kTest = {.samples = 10, .hash = "bb"};
+
+TEST_CASE("a history is read back unchanged") {
+  const TempFolder folder;
+  const fs::path path = folder / "run.json";
+  CHECK_FALSE(read_history(path).has_value());
+  RunHistory history = {.id = "0123456789abcdef",
+                        .began = "2026-11-22T18:30:00Z",
+                        .training_data = kTraining,
+                        .test_data = kTest};
+  for (const bool full : {false, true}) {
+    if (full) history.imported = {.path = "/a/net.safetensors", .bytes = 123, .xxh3_128 = "cc"};
+    if (full) history.changes = {{.step = 10, .key = "optimizer.lr", .was = "0.1", .now = "0.01"}};
+    put(path, history_text(history));
+    CHECK(read_history(path) == history);
+  }
+  for (const char* text : {"", "[]", "{\"id\": 3}", "{\"id\": \"x\", \"began\": \"\"}"}) {
+    put(path, text);
+    CHECK(contains(message_of<DataError>([&] { read_history(path); }), path.string()));
+  }
+}
+
+TEST_CASE("a history grows by the changes between the parts of a run") {
+  const SpecChange lr = {.key = "optimizer.lr", .saved = "0.1", .now = "0.01"};
+  RunHistory history = new_history();
+  const std::string id = history.id;
+  CHECK(id.size() == 16);
+  CHECK(new_history().id != id);
+  continue_history(history, 0, {lr}, kTraining, kTest);  // no step was trained with 0.1
+  CHECK(history.changes.empty());
+  CHECK(history.training_data == kTraining);
+  CHECK(history.test_data == kTest);
+  continue_history(history, 10, {lr}, kTraining, kTest);
+  continue_history(history, 20, {}, kTraining, {.samples = 10, .hash = "dd"});
+  CHECK(history.id == id);
+  CHECK(history.changes ==
+        std::vector<RunChange>{{.step = 10, .key = "optimizer.lr", .was = "0.1", .now = "0.01"},
+                               {.step = 20, .key = "test_data", .was = "bb", .now = "dd"}});
+  CHECK(history.test_data.hash == "dd");
 }
