@@ -4,33 +4,39 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <memory>
 
 #include "data/crops.h"
+#include "data/image_array.h"
 #include "data/imagenet.h"
 #include "data/random.h"
-#include "fixtures.h"
 #include "formats.h"
 #include "formats/image.h"
 #include "io/file.h"
-#include "oracle.h"
 #include "tar_repair.h"
 
 namespace sdp::fuzz {
-
 namespace {
 
 namespace fs = std::filesystem;
 using namespace sdp::testing;
 
+/// A smooth image, so that formats with compression can compress it.
+std::string pixels_of(size_t bytes) {
+  std::string pixels;
+  for (size_t at = 0; at < bytes; ++at)
+    pixels += static_cast<char>(at / 32 + at % 32);
+  return pixels;
+}
+
 std::string smooth_jpeg(int width, int height, int components, JpegOptions options = {}) {
-  const auto values = int64_t{width} * height * components;
-  const std::string pixels = pixels_of(0, static_cast<size_t>(values));
+  const std::string pixels = pixels_of(static_cast<size_t>(int64_t{width} * height * components));
   options.quality = 85;
   return encode_jpeg(width, height, {pixels.begin(), pixels.end()}, options);
 }
+
+// ---- JPEG, PNG and WebP ----
 
 std::vector<std::string> jpeg_seeds() {
   return {smooth_jpeg(40, 24, 3),
@@ -115,7 +121,7 @@ std::string png_of(int width, int height, uint32_t format) {
   image.width = static_cast<uint32_t>(width);
   image.height = static_cast<uint32_t>(height);
   image.format = format;
-  const std::string pixels = pixels_of(0, PNG_IMAGE_SIZE(image));
+  const std::string pixels = pixels_of(PNG_IMAGE_SIZE(image));
   png_alloc_size_t size = 0;
   png_image_write_to_memory(&image, nullptr, &size, 0, pixels.data(), 0, nullptr);
   std::string file(size, '\0');
@@ -148,7 +154,7 @@ std::string repair_png(std::string bytes) {
 }
 
 std::vector<std::string> webp_seeds() {
-  const std::string pixels = pixels_of(0, 31 * 17 * 4);
+  const std::string pixels = pixels_of(31 * 17 * 4);
   const auto* const rgba = reinterpret_cast<const uint8_t*>(pixels.data());
   std::vector<std::string> files;
   for (const bool lossless : {false, true}) {
@@ -168,15 +174,67 @@ void read_image(const fs::path& path) {
     use(std::as_bytes(std::span(pixels.row(y), static_cast<size_t>(pixels.width() * kPixelBytes))));
 }
 
-// ---- ImageNet's tar shards ----
+// ---- shards and arrays ----
 
 constexpr int64_t kClasses = 10;
 
-std::vector<std::string> shard_seeds() {
-  const std::string color = smooth_jpeg(12, 10, 3, {.across = 2, .down = 2});
-  const std::string gray = smooth_jpeg(9, 30, 1);
-  const std::string progressive = smooth_jpeg(20, 11, 3, {.progressive = true});
-  return tar_seeds(color, gray, progressive);
+/// Labels in files, in folders, and under long names.
+std::vector<std::string> tar_seeds(const std::string& color, const std::string& gray,
+                                   const std::string& other) {
+  return {tar_of({{"a.jpg", color}, {"a.cls", "7\n"}, {"b.cls", "0"}, {"b.jpg", gray}}),
+          tar_of({{"dir/", "", '5'}, {"3/a.jpg", other}, {"9/b.JPEG", color}}),
+          tar_of({{"PaxHeader", "19 path=5/long.jpg\n", 'x'},
+                  {"short", gray},
+                  {"././@LongLink", std::string("4/") + std::string(120, 'n') + ".jpg", 'L'},
+                  {"cut", color}})};
+}
+
+std::vector<std::string> flat_shard_seeds() {
+  const std::string gray = flat_jpeg(32, 32, {77});
+  return tar_seeds(flat_jpeg(32, 32, {200, 100, 50}), gray, gray);
+}
+
+std::vector<std::string> imagenet_shard_seeds() {
+  return tar_seeds(smooth_jpeg(12, 10, 3, {.across = 2, .down = 2}), smooth_jpeg(9, 30, 1),
+                   smooth_jpeg(20, 11, 3, {.progressive = true}));
+}
+
+/// Without the byte '}', which repair_safetensors looks for.
+std::vector<std::string> array_seeds() {
+  const HeldImages& set = MnistSpec::images();
+  return {array_file(set, {.pixels = std::string(784, '\1'), .labels = "\x09"}),
+          array_file(set, {.pixels = std::string(784, '\2') + std::string(784, '\3'),
+                           .labels = std::string("\0\4", 2)})};
+}
+
+/// Calls `read(on_problem)` twice: if the first problem ends the reading, it must be the first of all
+/// problems. Throws that problem at the end, after `look` has inspected the parts that were read despite
+/// problems.
+template <class Read, class Look>
+void read_with_and_without_problems(const Read& read, const Look& look) {
+  std::vector<std::string> problems;
+  const std::string last = message_of<Error>([&] { look(read(collect_into(problems))); });
+  if (!last.empty()) problems.push_back(last);
+  const std::string first = message_of<Error>([&] { read(throw_problem); });
+  require(first == (problems.empty() ? "" : problems.front()),
+          "the first problem depends on what is done with it");
+  if (!first.empty()) throw DataError(first);
+}
+
+template <class Set>
+void read_images(const fs::path& file) {
+  const Set set;
+  const DataSpec spec{.set = set, .path = file.parent_path().string()};
+  const auto read = [&](const OnProblem& on_problem) {
+    return read_set(set, spec, Split::kTest, on_problem);
+  };
+  read_with_and_without_problems(read, [](const ImageArray& images) {
+    require(images.pixels.size() == images.labels.size() * static_cast<size_t>(images.shape.numel()),
+            "pixels and labels of a different number of images");
+    require(std::ranges::all_of(images.labels, [&](uint8_t label) { return label < images.num_classes; }),
+            "a label outside the classes");
+    use(std::as_bytes(std::span(images.pixels)));
+  });
 }
 
 /// An image that passes a check is read in evaluation and training; damage may lie outside the part that they
@@ -201,42 +259,42 @@ void look_at(const ImageNet& images) {
 }
 
 void read_imagenet_shard(const fs::path& file) {
+  const std::string none = (file.parent_path() / "none").string();  // nothing is saved: see image_index
   const DataSpec spec{
-      .set = ImageNetSpec{.train_files = "shard-?.tar",
-                          .test_files = "none-*.tar",
-                          .index_dir =
-                              (file.parent_path() / "none").string(),  // nothing is saved: see image_index
-                          .eval_resize = 9},
+      .set =
+          ImageNetSpec{
+              .train_files = "shard-?.tar", .test_files = "none-*.tar", .index_dir = none, .eval_resize = 9},
       .path = file.parent_path().string()};
   const ModelSpec model{.kind = ResNetSpec{.num_classes = kClasses, .image_size = 8}};
   const auto open = [&](const OnProblem& on_problem) {
     return open_imagenet(spec, model, Split::kTrain, on_problem);
   };
-  std::vector<std::string> damaged;
+  std::string damaged;
   read_with_and_without_problems(open, [&](const std::unique_ptr<ImageNet>& images) {
     const std::string problem = message_of<DataError>([&] { look_at(*images); });
-    if (!problem.empty()) damaged.push_back(problem);
+    if (damaged.empty()) damaged = problem;
   });
-  if (!damaged.empty()) throw DataError(damaged.front());
+  if (!damaged.empty()) throw DataError(damaged);
 }
-
-// Offsets in the second seed, 4:2:0: length, height, width and components of its frame, and their sampling.
-constexpr std::array<size_t, 7> kJpegFields = {158, 160, 163, 165, 167, 169, 172};
-
-// Width, height, depth, color type, interlacing.
-constexpr std::array<size_t, 5> kPngFields = {16, 20, 24, 25, 28};
-// Sizes, the kind of chunk, the first header.
-constexpr std::array<size_t, 4> kWebpFields = {4, 12, 16, 20};
 
 }  // namespace
 
-std::vector<Format> jpeg_formats() {
+std::vector<Format> image_formats() {
+  // In the second JPEG, 4:2:0: length, height, width and components of its frame, and their sampling.
+  const std::vector<size_t> jpeg_fields = {158, 160, 163, 165, 167, 169, 172};
+  const std::vector<size_t> png_fields = {16, 20, 24, 25,
+                                          28};              // width, height, depth, color type, interlacing
+  const std::vector<size_t> webp_fields = {4, 12, 16, 20};  // sizes, the kind of chunk, the first header
+  const std::vector<size_t> tar_fields(kTarFields.begin(), kTarFields.end());
   return {
-      {"jpeg", "image.jpg", {700, kJpegFields}, jpeg_seeds, read_jpeg},
-      {"png", "image.png", {60, kPngFields}, png_seeds, read_image, repair_png},
-      {"webp", "image.webp", {60, kWebpFields}, webp_seeds, read_image},
-      {"imagenet_shard", "shard-0.tar", {512, kTarFields}, shard_seeds, read_imagenet_shard, repair_tar},
-  };
+      {"image_arrays", "val.safetensors", 320, {0}, array_seeds, read_images<MnistSpec>, repair_safetensors},
+      {"cifar10_shard", "test-000000.tar", 512, tar_fields, flat_shard_seeds, read_images<Cifar10Spec>,
+       repair_tar},
+      {"jpeg", "image.jpg", 700, jpeg_fields, jpeg_seeds, read_jpeg},
+      {"png", "image.png", 60, png_fields, png_seeds, read_image, repair_png},
+      {"webp", "image.webp", 60, webp_fields, webp_seeds, read_image},
+      {"imagenet_shard", "shard-0.tar", 512, tar_fields, imagenet_shard_seeds, read_imagenet_shard,
+       repair_tar}};
 }
 
 }  // namespace sdp::fuzz
