@@ -1,7 +1,5 @@
 #include "spec/text.h"
 
-#include <cstdlib>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -11,28 +9,11 @@
 namespace sdp {
 namespace {
 
-TEST_CASE("the nearest name is the one with the fewest edits, if it is near") {
-  const std::vector<std::string_view> keys = {"name", "seed", "model", "optimizer", "output", "eval"};
-  for (const auto& [word, nearest] : {std::pair{"optimiser", "optimizer"},
-                                      {"optimzier", "optimizer"},  // a swap
-                                      {"sede", "seed"},
-                                      {"models", "model"}})
-    CHECK(nearest_name(word, keys) == nearest);
-  for (const std::string& word : {std::string("learning_rate"), std::string(), std::string(1'000'000, 'o')})
-    CHECK_FALSE(nearest_name(word, keys));
-}
-
-TEST_CASE("numbers are printed short, exact, and in a form that every YAML version reads") {
+// Names that are near: validate_test.cpp. Limits and exact numbers: print_test.cpp.
+TEST_CASE("numbers are printed short, and in a form that every YAML version reads") {
   CHECK(shortest_decimal(0.1) == "0.1");
   CHECK(shortest_decimal(0) == "0");
   CHECK(shortest_decimal(5e-4) == "5.0e-04");
-  for (const double value : {1.0 / 3, 0.1 + 0.2, 1e300, std::numeric_limits<double>::denorm_min(),
-                             std::numeric_limits<double>::max(), -2.5e-7})
-    CHECK(std::strtod(shortest_decimal(value).c_str(), nullptr) == value);
-  CHECK_FALSE(positive().contains(0));
-  CHECK(in_range(0, 1).contains(1));
-  CHECK_FALSE(at_least_and_below(0, 1).contains(1));
-  CHECK_FALSE(Limits{}.contains(std::numeric_limits<double>::quiet_NaN()));
 }
 
 TEST_CASE("what lies in place of a file is known by its beginning, and nothing else is taken for it") {

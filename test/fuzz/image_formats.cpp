@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <png.h>
 #include <webp/encode.h>
 #include <xxhash.h>
@@ -5,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "data/crops.h"
@@ -50,55 +52,32 @@ std::vector<std::string> jpeg_seeds() {
           flat_jpeg(32, 32, {200, 100, 50})};
 }
 
-/// Random choices that depend only on the file.
-class Choices {
- public:
-  explicit Choices(std::span<const uint8_t> file)
-      : random_(XXH3_64bits(file.data(), file.size()), RandomPurpose::kCrop, 0) {}
-  int64_t below(int64_t n) { return static_cast<int64_t>(random_.below(static_cast<uint64_t>(n))); }
-  Box box(int64_t width, int64_t height) {
-    const int64_t left = below(width), top = below(height);
-    return {.left = left,
-            .top = top,
-            .right = left + 1 + below(width - left),
-            .bottom = top + 1 + below(height - top)};
-  }
-
- private:
-  CounterRandom random_;
-};
-
-/// A box has the same pixels as the whole image. In a damaged image, a box may be intact or refused.
-void check_box(std::span<const uint8_t> file, bool whole, Choices& choices) {
+/// A box that depends only on the file has the same pixels as the whole image. Both ways to produce the
+/// network's input read a whole image. In a damaged one, a part may be intact or refused.
+void check_parts(std::span<const uint8_t> file, bool whole, CounterRandom& random) {
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random.below(static_cast<uint64_t>(n))); };
   const auto image = open_jpeg(file);
-  const int eighths = static_cast<int>(1 + choices.below(8));
-  const int64_t width = scaled_length(image->width(), eighths);
-  const int64_t height = scaled_length(image->height(), eighths);
-  const Box box = choices.box(width, height);
-  std::vector<uint8_t> part;
-  const std::string refused = message_of<DataError>([&] { part = decoded(file, box, eighths); });
-  use(std::as_bytes(std::span(part)));
-  if (!whole) return;
-  require(refused.empty(), "a box of a whole image is refused");
-  require(part == cut_out(decoded(file, {.left = 0, .top = 0, .right = width, .bottom = height}, eighths),
-                          width, box),
-          "a box has other pixels than the whole image");
-}
-
-/// The two ways to produce the network's input.
-void check_crops(std::span<const uint8_t> file, bool whole, Choices& choices) {
-  const int64_t size = 1 + choices.below(16);
-  std::vector<uint8_t> chw(static_cast<size_t>(3 * size * size));
-  const std::string refused = message_of<DataError>([&] {
-    const auto image = open_jpeg(file);
-    decode_crop(*image, center_crop(image->width(), image->height(), size + choices.below(9), size), 8, size,
-                chw);
-    const auto again = open_jpeg(file);
-    const Crop crop = crop_of(random_resized_crop(again->width(), again->height(), 1, choices.below(100)));
-    decode_crop(*again, crop, eighths_for(crop, size), size, chw);
+  const int eighths = static_cast<int>(1 + below(8));
+  const int64_t width = scaled_length(image->width(), eighths),
+                height = scaled_length(image->height(), eighths);
+  const int64_t left = below(width), top = below(height), size = 1 + below(16);
+  const Box box{.left = left,
+                .top = top,
+                .right = left + 1 + below(width - left),
+                .bottom = top + 1 + below(height - top)};
+  std::vector<uint8_t> part, chw(static_cast<size_t>(3 * size * size));
+  std::string refused = message_of<DataError>([&] { part = decoded(file, box, eighths); });
+  refused += message_of<DataError>([&] {
+    decode_crop(*image, center_crop(image->width(), image->height(), size + below(9), size), 8, size, chw);
+    const Crop crop = crop_of(random_resized_crop(image->width(), image->height(), 1, below(100)));
+    decode_crop(*open_jpeg(file), crop, eighths_for(crop, size), size, chw);
   });
-  require(!whole || refused.empty(), "a crop of a whole image is refused");
+  use(std::as_bytes(std::span(part)));
   use(std::as_bytes(std::span(chw)));
+  require(!whole || refused.empty(), "a part of a whole image is refused");
+  const Box all{.left = 0, .top = 0, .right = width, .bottom = height};
+  require(!whole || part == cut_out(decoded(file, all, eighths), width, box),
+          "a box has other pixels than the whole image");
 }
 
 void read_jpeg(const fs::path& path) {
@@ -108,10 +87,9 @@ void read_jpeg(const fs::path& path) {
   const std::string problem = message_of<DataError>([&] { open_jpeg(file)->decode_all(); });
   require(problem == message_of<DataError>([&] { decode_image(file, height, width); }),
           "a check and decoding find something else");
-  Choices choices(file);
+  CounterRandom random(XXH3_64bits(file.data(), file.size()), RandomPurpose::kCrop, 0);
   for (int draw = 0; draw < 3; ++draw)
-    check_box(file, problem.empty(), choices);
-  check_crops(file, problem.empty(), choices);
+    check_parts(file, problem.empty(), random);
   if (!problem.empty()) throw DataError(problem);
 }
 
@@ -122,8 +100,7 @@ std::string png_of(int width, int height, uint32_t format) {
   image.height = static_cast<uint32_t>(height);
   image.format = format;
   const std::string pixels = pixels_of(PNG_IMAGE_SIZE(image));
-  png_alloc_size_t size = 0;
-  png_image_write_to_memory(&image, nullptr, &size, 0, pixels.data(), 0, nullptr);
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
   std::string file(size, '\0');
   png_image_write_to_memory(&image, file.data(), &size, 0, pixels.data(), 0, nullptr);
   return file.substr(0, size);
@@ -135,19 +112,14 @@ std::vector<std::string> png_seeds() {
 
 /// Corrects the checksums of all chunks.
 std::string repair_png(std::string bytes) {
-  const auto number = [&](size_t at) {
-    uint32_t value = 0;
-    for (size_t i = 0; i < 4; ++i)
-      value = value << 8 | static_cast<uint8_t>(bytes[at + i]);
-    return value;
-  };
   for (size_t at = 8; at + 12 <= bytes.size();) {
-    const size_t length = number(at);
+    uint32_t length = 0;
+    std::memcpy(&length, bytes.data() + at, sizeof length);
+    length = ntohl(length);
     if (length > bytes.size() - at - 12) break;
-    const auto sum =
-        crc32(0, reinterpret_cast<const Bytef*>(bytes.data() + at + 4), static_cast<unsigned>(length + 4));
-    for (size_t i = 0; i < 4; ++i)
-      bytes[at + 8 + length + i] = static_cast<char>(sum >> (24 - 8 * i) & 0xff);
+    const auto* const chunk = reinterpret_cast<const Bytef*>(bytes.data() + at + 4);
+    const uint32_t sum = htonl(static_cast<uint32_t>(crc32(0, chunk, length + 4)));
+    std::memcpy(bytes.data() + at + 8 + length, &sum, sizeof sum);
     at += 12 + length;
   }
   return bytes;
