@@ -47,11 +47,11 @@ LR, DDP = {"optimizer": {"lr": 0.5}}, {"owners": 4, "optimizer": {"shard": False
     # What a run began with, and what was changed in it, unless nothing was trained with the new value.
     ([{"history": {}}, {"history": IMPORTED}], {"B-SDP 2/4, from scratch": 1, "B-SDP 2/4, imported 01234567": 1}),
     ([{"history": changed(10)}, {"history": {}, **LR}], {"B-SDP 2/4": 1, "a (changed *)": 1}),
-    ([{"history": changed(40), **LR}, {"history": {}, **LR}], {"B-SDP 2/4": 2}),
+    ([{"history": changed(40), **LR}, {"history": {}, "seed": 1, **LR}], {"B-SDP 2/4": 2}),
     # What differs and nothing else: not what follows from the regime.
     ([{}, DDP], {"B-SDP 2/4": 1, "DDP": 1}),
     ([{}, {"eval": {"recalibrate_batches": 50}}],
-     {"B-SDP 2/4, recalibrate_batches *": 1, "B-SDP 2/4, recalibrate_batches 50": 1}),
+     {"B-SDP 2/4, recalibrate_batches 0": 1, "B-SDP 2/4, recalibrate_batches 50": 1}),
     # Of several options that change together, one tells the rows apart; independent ones are all named.
     ([{"optimizer": {"lr": lr, "weight_decay": lr / 100, "momentum": lr, "clip_norm": lr}} for lr in (0.1, 0.2, 0.3)],
      {f"B-SDP 2/4, lr {lr}": 1 for lr in (0.1, 0.2, 0.3)}),
