@@ -66,7 +66,8 @@ def test_which_runs_are_one_group_and_what_labels_say(tmp_path, runs, labels):
 
 
 def test_data_are_compared_not_their_path(tmp_path):
-    for seed, (path, digest) in enumerate([("/here/cifar", "aa"), ("/there", "aa"), ("/there", "cc"), ("/x/cifar", "")]):
+    read = [("/here/cifar", "aa"), ("/there", "aa"), ("/there", "cc"), ("/x/cifar", "")]
+    for seed, (path, digest) in enumerate(read):
         write_run(tmp_path / str(seed), seed=seed, **data_of(path, digest))  # the last does not say what it read
     groups = groups_of(tmp_path)
     assert [(group.data_set, len(group.runs)) for group in groups] == [("cifar10 in /here/cifar", 3), ("cifar10 in /there", 1)]

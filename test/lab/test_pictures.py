@@ -1,5 +1,5 @@
-"""The figures of `analyze` and of a plan show the numbers of their tables and files: what matplotlib's axes hold, against
-means and numbers written out here."""
+"""The figures of `analyze` and of a plan show the numbers of their tables and files: what matplotlib's axes hold,
+against means and numbers written out here."""
 
 import json
 
@@ -65,8 +65,9 @@ LAST = 1 + 0.8 * (1 / 6 - 0.5), 1 + 0.8 * (4 / 6 - 0.5)  # slices of a branch st
 @pytest.mark.parametrize("draw,steps,expected,band,scale", [
     (analysis.similarity_figure, [0], {"N-SDP": [(0, 0.375), (1, -0.125)], "B-SDP": [(0, 1), (1, 0.5)]},
      [{0: (0.25, 0.5), 1: (-0.125, -0.125)}, {0: (1, 1), 1: (0.25, 0.75)}], "linear"),
-    (analysis.similarity_figure, [0, 40], {"N-SDP at step 40": [(0, 1), (1, 0.5)], "B-SDP at step 40": [(0, 0.5), (1, NAN)],
-     "N-SDP at step 0": [(0, 0.375), (1, -0.125)], "B-SDP at step 0": [(0, 1), (1, 0.5)]}, None, "linear"),
+    (analysis.similarity_figure, [0, 40],
+     {"N-SDP at step 40": [(0, 1), (1, 0.5)], "B-SDP at step 40": [(0, 0.5), (1, NAN)],
+      "N-SDP at step 0": [(0, 0.375), (1, -0.125)], "B-SDP at step 0": [(0, 1), (1, 0.5)]}, None, "linear"),
     (analysis.norm_figure, [40], {"N-SDP": [(0, 1.5), (1, 10)], "B-SDP": [(0, 2), (1, 0)]}, [], "log"),
     (analysis.deviation_figure, [0], {"N-SDP": [(-0.2, 0.5), (0.2, 2), (LAST[0], 0.25), (LAST[1], NAN)],
      "B-SDP": [(0, 0.125), (1, 1)]}, None, "log"),

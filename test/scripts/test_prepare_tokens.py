@@ -94,7 +94,8 @@ def test_an_encoding_of_tiktoken(tokenizer, tmp_path, monkeypatch):
     """An encoding of bytes and some pairs of bytes, added as tiktoken finds encodings of other packages."""
     module = """def toy():
     ranks = {bytes([i]): i for i in range(256)} | {b'th': 256, b'the': 257, b' q': 258}
-    return {'name': 'toy', 'pat_str': r' ?\\S+|\\s+', 'mergeable_ranks': ranks, 'special_tokens': {'<|endoftext|>': 259}}
+    special = {'<|endoftext|>': 259}
+    return {'name': 'toy', 'pat_str': r' ?\\S+|\\s+', 'mergeable_ranks': ranks, 'special_tokens': special}
 ENCODING_CONSTRUCTORS = {'toy': toy}
 """
     source, _ = put(tmp_path, {"a.txt": "the quick\n<|endoftext|>é", "tiktoken_ext/toy.py": module})

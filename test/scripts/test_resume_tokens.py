@@ -104,7 +104,8 @@ def test_going_on_needs_the_same_input_options_and_shards(tokenizer, prepared, t
     assert "tokenizer differs from" in refused(using=(tmp_path / "other.json",))
     # Shards and states that do not belong together: one too short, one too many, one more than the state has, no state.
     files = {"toy_train_000002.bin": b"short", f"toy_train_{len(shards(out)):06d}.bin": b"of another call"}
-    files |= {"toy.state.json": json.dumps(state | {"complete": False, "shard_tokens": state["shard_tokens"][:2]}).encode()}
+    shorter = state | {"complete": False, "shard_tokens": state["shard_tokens"][:2]}
+    files |= {"toy.state.json": json.dumps(shorter).encode()}
     for name, content in files.items():
         (out / name).write_bytes(content)
         assert (name if "train" in name else "toy_train_000003.bin") in refused()

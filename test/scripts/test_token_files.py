@@ -1,5 +1,5 @@
-"""scripts/convert_tokens.py on the files of bare tokens that other programs write, and scripts/cut_vocabulary.py: shards read
-back with numpy, ids that are kept and the id of all others."""
+"""scripts/convert_tokens.py on the files of bare tokens that other programs write, and scripts/cut_vocabulary.py: shards
+read back with numpy, ids that are kept and the id of all others."""
 
 import functools
 import json
