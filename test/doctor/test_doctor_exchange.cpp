@@ -1,22 +1,74 @@
-// The check of the collectives finds every wrong one, and ranks agree on a finding of one of them.
+// What ranks check together, on ranks that are threads: collectives, a masked step, a run folder, and how
+// they agree on a finding of one of them.
 
 #include <ATen/ATen.h>
+
+#include <cmath>
 
 #include "catch.h"
 #include "comm/communicator.h"
 #include "comm/thread_ranks.h"
 #include "doctor/checks.h"
+#include "optim/sgd.h"
 #include "spec/error.h"
 #include "temp_folder.h"
 
 using namespace sdp;
+namespace fs = std::filesystem;
 
-TEST_CASE("correct collectives pass, in worlds of any size") {
+namespace {
+
+/// What all ranks agree on, as rank 0 has it.
+Agreed agreed(int ranks, const std::function<Finding(Communicator&)>& check) {
+  Agreed found;
+  run_thread_ranks(ranks, [&](Communicator& comm) {
+    const Agreed own = agree(comm, "check", [&] { return check(comm); });
+    if (comm.rank() == 0) found = own;
+  });
+  return found;
+}
+
+/// Of ranks whose collectives `change` may change.
+Finding exchange(int ranks, const std::function<void(ExchangeCalls&, int rank)>& change) {
+  return agreed(ranks,
+                [&](Communicator& comm) {
+                  ExchangeCalls calls = calls_of(comm);
+                  change(calls, comm.rank());
+                  return check_exchange(calls, comm.rank(), comm.size(), comm.device());
+                })
+      .finding;
+}
+
+/// When `change` is made to the oracle's values.
+Finding masked_step(int ranks, const std::function<void(FullValues&)>& change) {
+  return agreed(ranks,
+                [&](Communicator& comm) {
+                  FullValues expected = oracle_values(masked_step_spec(Precision::kFp64, ranks));
+                  change(expected);
+                  return check_masked_step(expected, comm);
+                })
+      .finding;
+}
+
+/// Of three ranks on two hosts.
+Finding run_folder(const fs::path& parent) {
+  return agreed(
+             3,
+             [&](Communicator& comm) { return check_run_folder(comm, parent, comm.rank() == 0 ? "a" : "b"); })
+      .finding;
+}
+
+}  // namespace
+
+TEST_CASE("correct collectives and masked steps pass, in worlds of any size") {
   for (const int world : {1, 2, 3, 5})
-    run_thread_ranks(world, [&](Communicator& comm) {
-      const Finding finding = check_exchange(calls_of(comm), comm.rank(), world, comm.device());
-      if (finding.status != Status::kPass) throw std::runtime_error(finding.detail);
-    });
+    CHECK(exchange(world, [](ExchangeCalls&, int) {}).status == Status::kPass);
+  for (const int world : {1, 2, 3}) {
+    const Finding finding = masked_step(world, [](FullValues&) {});
+    INFO(finding.detail);
+    CHECK(finding.status == Status::kPass);
+    CHECK_FALSE(contains(finding.detail, "rank"));
+  }
 }
 
 TEST_CASE("every wrong collective is found") {
@@ -54,44 +106,83 @@ TEST_CASE("every wrong collective is found") {
        },
        "all-gather"}};
   for (const auto& [change, named] : changes) {
-    // Of rank 1 of three, whose calls are changed.
-    run_thread_ranks(3, [&, change = change, named = named](Communicator& comm) {
-      ExchangeCalls calls = calls_of(comm);
-      if (comm.rank() == 1) change(calls);
-      const Finding found = check_exchange(calls, comm.rank(), comm.size(), comm.device());
-      if (comm.rank() == 1 && (found.status != Status::kFail || !contains(found.detail, named)))
-        throw std::logic_error(std::string(named) + ": " + found.detail);
+    const Finding found = exchange(3, [&, change = change](ExchangeCalls& calls, int rank) {
+      if (rank == 1) change(calls);
     });
+    INFO(found.detail);
+    CHECK(found.status == Status::kFail);
+    CHECK(contains(found.detail, named));
+    CHECK(contains(found.detail, "rank 1: "));
   }
 }
 
-TEST_CASE("findings and exceptions of one rank are reported by all ranks") {
-  run_thread_ranks(3, [](Communicator& comm) {
-    const Agreed agreed = agree(comm, "memory", [&]() -> Finding {
-      if (comm.rank() == 2) throw std::runtime_error("out of memory\nand a call stack");
-      return pass("memory", "fine");
-    });
-    if (!agreed.threw || agreed.finding != failed("memory", "rank 2: out of memory"))
-      throw std::logic_error(agreed.finding.detail);
+TEST_CASE("a slightly wrong value fails in fp64 only, a wrong step or not-a-number in both precisions") {
+  const auto twice = [](FullValues& values) {
+    ExperimentSpec spec = masked_step_spec(Precision::kFp64, 2);
+    spec.optimizer.rule = SgdSpec{.lr = 2 * spec.optimizer.lr()};
+    values = oracle_values(spec);
+  };
+  for (const auto& [finding, is_small] :
+       {std::pair(masked_step(2, [](FullValues& values) { values.front() += 1e-7; }), true),
+        {masked_step(2, twice), false},
+        {masked_step(2, [](FullValues& values) { values[0].fill_(NAN); }), false}}) {
+    CHECK(finding.status == Status::kFail);
+    CHECK(contains(finding.detail, "; in fp64 at most"));
+    CHECK(contains(finding.detail, "; in bf16") == !is_small);
+  }
+  // Another regime is not the oracle's, nor is a gradient averaged over other workers.
+  run_thread_ranks(2, [](Communicator& comm) {
+    ExperimentSpec frozen = masked_step_spec(Precision::kFp64, 2), whole = frozen;
+    const FullValues expected = oracle_values(frozen);
+    frozen.subnetwork.masking = Masking::kBackward;
+    whole.subnetwork.coverage.text = "1";
+    for (const ExperimentSpec& spec : {frozen, whole})
+      if (!(step_difference(spec, expected, comm) > 1e-3)) throw std::logic_error("no difference");
   });
 }
 
-TEST_CASE("a rank that leaves an exchange does not prevent agreement") {
-  Ranks ranks;
-  ranks.single_host = true;
-  run_thread_ranks(3, [&](Communicator& control) {
+TEST_CASE("a run folder is locked, seen and written to by all, made if missing, and left unchanged") {
+  const TempFolder temp;
+  for (const fs::path& parent : {temp.path(), temp / "runs/deep"}) {
+    const Finding finding = run_folder(parent);
+    INFO(finding.detail);
+    CHECK(finding.status == Status::kPass);
+    CHECK(contains(finding.detail, temp.path().string()));
+    CHECK(fs::is_empty(temp.path()));
+  }
+  const fs::path file = temp.write("file", "x");
+  for (const fs::path& parent : {fs::path("/proc"), file}) {
+    const Finding finding = run_folder(parent);
+    CHECK(finding.status == Status::kFail);
+    CHECK(contains(finding.detail, parent.string()));
+    CHECK_FALSE(contains(finding.detail, "rank"));
+  }
+  CHECK(fs::exists(file));
+}
+
+TEST_CASE("exceptions of one rank are reported by all, also when it leaves an exchange") {
+  const Agreed lost = agreed(3, [](Communicator& comm) -> Finding {
+    if (comm.rank() == 2) throw std::runtime_error("out of memory\nand a call stack");
+    return pass("check", "fine");
+  });
+  CHECK(lost.threw);
+  CHECK(lost.finding == failed("check", "rank 2: out of memory"));
+
+  run_thread_ranks(3, [](Communicator& control) {
+    Ranks ranks;
+    ranks.single_host = true;
     // Also limits connecting, which takes longer on a busy machine.
     const std::chrono::milliseconds timeout{5000};
     const std::unique_ptr<Communicator> comm = connect_beside(control, ranks, at::kCPU, timeout);
-    const Agreed agreed = agree(control, "exchange", [&]() -> Finding {
+    const Agreed left = agree(control, "exchange", [&]() -> Finding {
       if (comm->rank() == 1) throw std::runtime_error("the device failed");
       comm->all_reduce_sum(at::ones({4}));
       return pass("exchange", "");
     });
     comm->abandon();
-    if (!agreed.threw || agreed.finding.status != Status::kFail ||
-        agreed.finding.detail.find("rank 1: the device failed") == std::string::npos)
-      throw std::logic_error(agreed.finding.detail);
+    if (!left.threw || left.finding.status != Status::kFail ||
+        !contains(left.finding.detail, "rank 1: the device failed"))
+      throw std::logic_error(left.finding.detail);
   });
 }
 

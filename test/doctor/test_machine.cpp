@@ -1,9 +1,10 @@
-// What follows from the facts of all processes, and how findings of several ranks are merged. Every failure
-// is planted.
+// What follows from the facts and the rates of all processes, and how findings of several ranks are merged.
+// Every failure is planted.
 
 #include <functional>
 
 #include "catch.h"
+#include "doctor/checks.h"
 #include "doctor/machine.h"
 #include "temp_folder.h"
 
@@ -13,19 +14,18 @@ namespace {
 
 /// Two GPUs on each of two hosts, without faults.
 std::vector<ProcessFacts> healthy() {
-  std::vector<ProcessFacts> processes;
+  ProcessFacts facts;
+  facts.interface = "eth0";
+  facts.versions = "sdp-train 1.0.0";
+  facts.torch_built = "2.11.0";
+  facts.torch_runtime = "2.11.1";
+  facts.cuda_built = 13000;
+  facts.cuda_driver = 13010;
+  std::vector<ProcessFacts> processes(4, facts);
   for (int rank = 0; rank < 4; ++rank) {
-    ProcessFacts facts;
-    facts.rank = rank;
-    facts.host = rank < 2 ? "a" : "b";
-    facts.device = rank % 2 == 0 ? "H200 (0000:0A:00.0)" : "H200 (0000:0B:00.0)";
-    facts.interface = "eth0";
-    facts.versions = "sdp-train 1.0.0";
-    facts.torch_built = "2.11.0";
-    facts.torch_runtime = "2.11.1";
-    facts.cuda_built = 13000;
-    facts.cuda_driver = 13010;
-    processes.push_back(facts);
+    processes[rank].rank = rank;
+    processes[rank].host = rank < 2 ? "a" : "b";
+    processes[rank].device = rank % 2 == 0 ? "H200 (0000:0A:00.0)" : "H200 (0000:0B:00.0)";
   }
   return processes;
 }
@@ -37,6 +37,18 @@ Ranks ranks_of(int world, bool single_host) {
   return ranks;
 }
 
+DeviceProfiles profiles_with(double flops_per_s, double inside_bytes_per_s) {
+  DeviceProfiles profiles;
+  for (const Precision precision : {Precision::kFp64, Precision::kFp32, Precision::kBf16})
+    profiles[precision] = {.name = "CPU",
+                           .flops_per_s = flops_per_s,
+                           .launch_s = 1e-6,
+                           .memory_bytes_per_s = 100,
+                           .inside_bytes_per_s = inside_bytes_per_s,
+                           .memory_bytes = 1000};
+  return profiles;
+}
+
 }  // namespace
 
 TEST_CASE("every fault that is planted is found, with its ranks; without one there is none") {
@@ -46,31 +58,30 @@ TEST_CASE("every fault that is planted is found, with its ranks; without one the
     Status status;
     const char* named;
   };
-  const auto on_all = [](auto change) {
-    return [=](std::vector<ProcessFacts>& processes) {
+  using Facts = std::vector<ProcessFacts>;
+  const auto on_all = [](auto member, const auto& value) {
+    return [=](Facts& processes) {
       for (ProcessFacts& facts : processes)
-        change(facts);
+        facts.*member = value;
     };
   };
-  using Facts = std::vector<ProcessFacts>;
+  const auto none = [](Facts&) {};
   const std::vector<Fault> faults = {
-      {check_versions, [](Facts&) {}, Status::kPass, ""},
+      {check_versions, none, Status::kPass, ""},
       {check_versions, [](Facts& p) { p[2].versions = "sdp-train 1.0.1"; }, Status::kFail,
-       "rank 2: sdp-train 1.0.1"},
-      {check_versions, on_all([](ProcessFacts& facts) { facts.torch_runtime = "2.12.0"; }), Status::kFail,
-       ""},
-      {check_driver, [](Facts&) {}, Status::kPass, ""},
+       "rank 2: sdp-train"},
+      {check_versions, on_all(&ProcessFacts::torch_runtime, "2.12.0"), Status::kFail, ""},
+      {check_driver, none, Status::kPass, ""},
       {check_driver, [](Facts& p) { p[3].cuda_driver = 12080; }, Status::kFail,
        "rank 3: the driver supports CUDA 12.8"},
-      // An older minor version is enough.
-      {check_driver, on_all([](ProcessFacts& facts) { facts.cuda_driver = 13000, facts.cuda_built = 13020; }),
-       Status::kPass, ""},
-      {check_driver, on_all([](ProcessFacts& facts) { facts.cuda_driver = 0; }), Status::kSkip, ""},
-      {check_devices, [](Facts&) {}, Status::kPass, ""},  // GPUs of two hosts are different ones
+      {check_driver, on_all(&ProcessFacts::cuda_built, 13020), Status::kPass,
+       ""},  // an older minor is enough
+      {check_driver, on_all(&ProcessFacts::cuda_driver, 0), Status::kSkip, ""},
+      {check_devices, none, Status::kPass, ""},  // GPUs of two hosts are different ones
       {check_devices, [](Facts& p) { p[3].device = p[2].device; }, Status::kFail,
        "2 and 3 on H200 (0000:0A:00.0) of b"},
       {check_devices, [](Facts& p) { p[1].device = "CPU"; }, Status::kFail, "rank 1: "},
-      {check_devices, on_all([](ProcessFacts& facts) { facts.device = "CPU"; }), Status::kPass, ""}};
+      {check_devices, on_all(&ProcessFacts::device, "CPU"), Status::kPass, ""}};
   for (const Fault& fault : faults) {
     std::vector<ProcessFacts> processes = healthy();
     fault.plant(processes);
@@ -123,4 +134,19 @@ TEST_CASE("the worst finding of all ranks counts, and its ranks are named") {
   CHECK(finding.advice == "mend it");
   CHECK(merged({failed("c", "broken"), skipped("c", "")}).detail == "broken");
   CHECK(merged({failed("c", "broken"), failed("c", "broken")}).detail == "broken");
+}
+
+TEST_CASE("the common profile has the slowest rank's rates, and memory rates where no link was measured") {
+  for (const auto& [of_ranks, flops_per_s, inside_bytes_per_s] :
+       {std::tuple(std::vector{profiles_with(20, 7), profiles_with(10, 9)}, 10, 7),
+        {std::vector{profiles_with(20, 0), profiles_with(10, 9)}, 10, 9},
+        {std::vector{profiles_with(20, 0)}, 20, 50}})  // a copy reads and writes
+    for (const auto& [precision, profile] : common_profiles(of_ranks)) {
+      CHECK(profile.flops_per_s == flops_per_s);
+      CHECK(profile.inside_bytes_per_s == inside_bytes_per_s);
+      CHECK(profile.between_bytes_per_s == inside_bytes_per_s);
+    }
+  CHECK(contains(device_rates_text({profiles_with(20e9, 7), profiles_with(10e9, 9)}), "(rank 1) to"));
+  CHECK(contains(link_rates_text({profiles_with(20, 7), profiles_with(10, 9)}), "B/s (rank 0) to"));
+  CHECK_FALSE(contains(link_rates_text({profiles_with(20, 7), profiles_with(10, 9)}), "other hosts"));
 }

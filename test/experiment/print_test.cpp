@@ -22,20 +22,15 @@ using Keys = std::set<std::string>;
 
 // ---- values other than the default, within the limits of their key ----
 
-bool other(const bool& value, const FieldInfo&) {
-  return !value;
-}
-
-int64_t other(const int64_t& value, const FieldInfo& field) {
-  for (const double candidate : {static_cast<double>(value) + 1, static_cast<double>(value) - 1,
-                                 std::floor(field.limits.min) + 1, std::floor(field.limits.min) + 2})
-    if (field.limits.contains(candidate)) return static_cast<int64_t>(candidate);
-  throw std::logic_error("no other value of " + std::string(field.key));
-}
-
-double other(const double& value, const FieldInfo& field) {
-  for (const double candidate : {value + 1.0 / 3, value / 3 + 1e-9, field.limits.min + 1.0 / 3})
-    if (candidate != value && field.limits.contains(candidate)) return candidate;
+template <class T>
+requires std::is_arithmetic_v<T> T other(const T& value, const FieldInfo& field) {
+  if constexpr (std::is_same_v<T, bool>) return !value;
+  const double least = field.limits.min, x = static_cast<double>(value);
+  const double part = std::is_integral_v<T> ? 1 : 1.0 / 3;
+  for (const double candidate :
+       {x + part, x - part, x / 3 + 1e-9, std::floor(least) + 1, least + part, least + 2})
+    if (const T rounded = static_cast<T>(candidate); rounded != value && field.limits.contains(rounded))
+      return rounded;
   throw std::logic_error("no other value of " + std::string(field.key));
 }
 
@@ -147,19 +142,13 @@ TEST_CASE("the output of to_yaml loads as an equal spec, whatever the kinds and 
 
 // ---- the keys of the schema ----
 
-/// A key that holds a value, with its schema.
-struct SchemaKey {
-  std::string key;
-  Json schema;
-};
-
-/// Checks the requirements on every level on the way.
-std::vector<SchemaKey> schema_keys(const Json& schema = Json::parse(json_schema()),
-                                   const std::string& parent = "") {
+/// The keys that hold values, with their schemas. Checks the requirements on every level on the way.
+std::vector<std::pair<std::string, Json>> schema_keys(const Json& schema = Json::parse(json_schema()),
+                                                      const std::string& parent = "") {
   INFO(parent);
   REQUIRE(schema.at("type") == "object");
   CHECK(schema.at("additionalProperties") == false);
-  std::vector<SchemaKey> keys;
+  std::vector<std::pair<std::string, Json>> keys;
   for (const auto& [name, property] : schema.at("properties").items()) {
     const std::string key = dotted(parent, name);
     INFO(key);
@@ -167,22 +156,15 @@ std::vector<SchemaKey> schema_keys(const Json& schema = Json::parse(json_schema(
     if (property.value("type", Json()) == "object")
       std::ranges::copy(schema_keys(property, key), std::back_inserter(keys));
     else if (key != "base")  // not a key of the experiment: it names files that provide other keys
-      keys.push_back({key, property});
+      keys.emplace_back(key, property);
   }
-  return keys;
-}
-
-/// The keys of a spec's values.
-Keys keys_of_values(const ExperimentSpec& spec) {
-  Keys keys;
-  for_each_value(spec, "", [&](const std::string& key, const FieldInfo&, const auto&) { keys.insert(key); });
   return keys;
 }
 
 TEST_CASE("schema, spec and description have the same keys, for every kind") {
   Keys in_schema, in_specs;
-  for (const SchemaKey& key : schema_keys())
-    CHECK(in_schema.insert(key.key).second);
+  for (const auto& [key, schema] : schema_keys())
+    CHECK(in_schema.insert(key).second);
   const auto described = [&](const ChosenNames& kinds) {
     Keys keys;
     std::istringstream lines(describe_fields(kinds));
@@ -198,7 +180,9 @@ TEST_CASE("schema, spec and description have the same keys, for every kind") {
   const Json sections = Json::parse(json_schema()).at("properties");
   for (const auto& [name, spec] : all_kinds()) {
     INFO(name);
-    const Keys keys = keys_of_values(spec);
+    Keys keys;
+    for_each_value(spec, "",
+                   [&](const std::string& key, const FieldInfo&, const auto&) { keys.insert(key); });
     in_specs.insert(keys.begin(), keys.end());
     CHECK(described({{"model", std::string(spec.model.kind.name())},
                      {"data", std::string(spec.data.set.name())},
@@ -215,19 +199,16 @@ TEST_CASE("schema, spec and description have the same keys, for every kind") {
   CHECK_THROWS_AS(describe_fields({{"model", "resnet19"}}), UsageError);
 }
 
-/// The spec with `value` at the key, in line 2 or 3 and below, and the place of the value.
+/// The spec with `value` at the key, and the place of the value.
 std::pair<std::string, std::string> text_with(const std::string& key, const std::string& value) {
-  std::istringstream sections(key);
   std::string text = key == "name" ? "" : "name: test\n";
   if (!key.starts_with("data.")) text += "data: {path: .}\n";
+  std::istringstream sections(key);
   std::string indent;
-  for (std::string section; std::getline(sections, section, '.'); indent += "  ") {
-    text += indent + section + ":";
-    if (sections.eof()) break;
-    text += "\n";
-  }
-  const auto line = std::count(text.begin(), text.end(), '\n') + 1;
-  const auto column = static_cast<std::ptrdiff_t>(text.size() - text.rfind('\n')) + 1;
+  for (std::string section; std::getline(sections, section, '.'); indent += "  ")
+    text.append(text.ends_with(':') ? "\n" : "").append(indent).append(section).append(":");
+  const auto line = std::ranges::count(text, '\n') + 1;
+  const size_t column = text.size() - text.rfind('\n') + 1;
   return {text + " " + value + "\n",
           "x.yaml:" + std::to_string(line) + ":" + std::to_string(column) + ": " + key + ": found "};
 }

@@ -1,9 +1,8 @@
 #include "experiment/resume.h"
-#include "catch.h"
-#include "message_of.h"
+
 #include "optim/adamw.h"
 #include "optim/sgd.h"
-#include "spec/error.h"
+#include "spec_errors.h"
 
 using namespace sdp;
 
@@ -23,18 +22,17 @@ TEST_CASE("an unchanged spec, or one with changes only to where it runs, resumes
 }
 
 TEST_CASE("changes to keys that the saved state depends on are refused, each key by name") {
-  const auto check_refused = [](auto change, const char* named) {
-    ExperimentSpec now;
-    change(now);
-    CHECK_THAT(sdp::message_of<UsageError>([&] { check_resumable(ExperimentSpec(), now); }),
-               Catch::Matchers::Contains(named));
-  };
   using Spec = ExperimentSpec;
-  check_refused([](Spec& s) { s.model.kind.as<ResNetSpec>().width = 8; }, "model.width (was null, now 8)");
-  check_refused([](Spec& s) { s.model.kind = LlamaSpec(); }, " model.name (was resnet18, now llama_tiny). ");
-  check_refused([](Spec& s) { s.optimizer.rule = AdamWSpec(); }, "optimizer.name (was sgd, now adamw)");
-  check_refused([](Spec& s) { s.seed = 1, s.data.validation_share = 0.5; },
-                "seed (was 0, now 1), data.validation_share (was 0, now 0.5)");
+  for (const auto& [change, named] : std::vector<std::pair<void (*)(Spec&), const char*>>{
+           {[](Spec& s) { s.model.kind.as<ResNetSpec>().width = 8; }, "model.width (was null, now 8)"},
+           {[](Spec& s) { s.model.kind = LlamaSpec(); }, " model.name (was resnet18, now llama_tiny). "},
+           {[](Spec& s) { s.optimizer.rule = AdamWSpec(); }, "optimizer.name (was sgd, now adamw)"},
+           {[](Spec& s) { s.seed = 1, s.data.validation_share = 0.5; },
+            "seed (was 0, now 1), data.validation_share (was 0, now 0.5)"}}) {
+    Spec now;
+    change(now);
+    CHECK(contains(message_of<UsageError>([&] { check_resumable(Spec(), now); }), named));
+  }
 }
 
 TEST_CASE("the division, the batch and how samples are computed may change, each key by name") {
@@ -58,7 +56,7 @@ TEST_CASE("the division, the batch and how samples are computed may change, each
   CHECK_FALSE(is_same_division(saved.subnetwork, now.subnetwork));
   const std::vector<std::string> warnings = check_resumable(saved, now);
   CHECK(warnings.size() == 9 + 2 + 1 + 3 + 1);  // the last one: the learning rate is still that of the batch
-  CHECK_THAT(warnings.back(), Catch::Matchers::Contains("optimizer.lr"));
+  CHECK(contains(warnings.back(), "optimizer.lr"));
   now.optimizer.rule = SgdSpec{.lr = 0.01};
   CHECK(check_resumable(saved, now).size() == 9 + 2 + 1 + 3 + 1);  // its change instead
 
@@ -73,39 +71,32 @@ TEST_CASE("the division, the batch and how samples are computed may change, each
   CHECK(is_same_division(saved.subnetwork, same_batch.subnetwork));
 }
 
-TEST_CASE("defaults that follow from other keys are no changes, whether set or not") {
-  const auto keys_changed = [](const std::string& before, const std::string& after) {
-    const auto spec = [](const std::string& keys) {
-      return parse_spec("name: test\n" + keys, "x.yaml", {}, NamedFiles::kNotNeeded).spec;
-    };
-    std::vector<std::string> keys;
-    for (const SpecChange& change : changes_between(spec(before), spec(after)))
-      keys.push_back(change.key);
-    return keys;
-  };
-  using Keys = std::vector<std::string>;
+TEST_CASE("defaults that follow from other keys are no changes, whether set or not; what is set counts") {
   const std::string tokens = "data: {name: tokens, path: .}\nmodel: {name: llama_tiny}\n";
-  const std::string images = "data: {path: .}\n";
-  CHECK(keys_changed(tokens + "subnetwork: {workers: 4}", tokens + "subnetwork: {workers: 2}") ==
-        Keys{"subnetwork.workers"});
-  CHECK(keys_changed(tokens + "train: {batch_size_per_worker: 2}", tokens + "train: {accumulate_steps: 3}") ==
-        Keys{"train.batch_size_per_worker", "train.accumulate_steps"});
-  CHECK(keys_changed(images + "subnetwork: {workers: 4, coverage: 1}",
-                     images + "subnetwork: {workers: 4, coverage: 2/4}") == Keys{"subnetwork.coverage"});
-  // What is set remains, and counts.
-  CHECK(keys_changed(tokens + "eval: {max_samples: 7}", tokens + "eval: {max_samples: 9}") ==
-        Keys{"eval.max_samples"});
-  CHECK(keys_changed(images, images + "eval: {recalibrate_batches: 3, max_samples: 5}") ==
-        Keys{"eval.recalibrate_batches", "eval.max_samples"});
-  CHECK(keys_changed(tokens + "eval: {max_samples_per_subnetwork: 0}", tokens) ==
-        Keys{"eval.max_samples_per_subnetwork"});
+  using Keys = std::vector<std::string>;
+  for (const auto& [before, after, keys] :
+       {std::tuple{tokens + "subnetwork: {workers: 4}", tokens + "subnetwork: {workers: 2}",
+                   Keys{"subnetwork.workers"}},
+        {tokens + "train: {batch_size_per_worker: 2}", tokens + "train: {accumulate_steps: 3}",
+         Keys{"train.batch_size_per_worker", "train.accumulate_steps"}},
+        {"subnetwork: {workers: 4, coverage: 1}", "subnetwork: {workers: 4, coverage: 2/4}",
+         Keys{"subnetwork.coverage"}},
+        {tokens + "eval: {max_samples: 7}", tokens + "eval: {max_samples: 9}", Keys{"eval.max_samples"}},
+        {"", "eval: {recalibrate_batches: 3, max_samples: 5}",
+         Keys{"eval.recalibrate_batches", "eval.max_samples"}},
+        {tokens + "eval: {max_samples_per_subnetwork: 0}", tokens,
+         Keys{"eval.max_samples_per_subnetwork"}}}) {
+    Keys changed;
+    for (const SpecChange& change : changes_between(load(before), load(after)))
+      changed.push_back(change.key);
+    CHECK(changed == keys);
+  }
 }
 
 TEST_CASE("a resumed run keeps its length, unless an override shortens it") {
-  ExperimentSpec saved;
-  saved.train.max_steps = 100;
-  const auto resumed = [&](LengthFrom from, std::optional<int64_t> max_steps) {
-    ExperimentSpec now;
+  const auto resumed = [](LengthFrom from, std::optional<int64_t> max_steps) {
+    ExperimentSpec saved, now;
+    saved.train.max_steps = 100;
     now.train.max_steps = max_steps;
     keep_length(saved, now, from);
     return now.train.max_steps;
@@ -115,18 +106,16 @@ TEST_CASE("a resumed run keeps its length, unless an override shortens it") {
   CHECK(resumed(LengthFrom::kOverride, 50) == 50);
   CHECK_THROWS_AS(resumed(LengthFrom::kFile, 50), UsageError);
   CHECK(resumed(LengthFrom::kFile, std::nullopt) == std::nullopt);  // in epochs, which cannot be compared
-  saved.train.max_steps = std::nullopt;
+  ExperimentSpec saved, shorter;
   saved.train.epochs = 20;
-  ExperimentSpec shorter;
   shorter.train.epochs = 10;
   CHECK_THROWS_AS(keep_length(saved, shorter, LengthFrom::kFile), UsageError);
   keep_length(saved, shorter, LengthFrom::kDefault);
   CHECK(shorter.train.epochs == 20);
-}
 
-TEST_CASE("where the length of a run is set") {
+  // Where the length is set.
   const auto from = [](const std::string& rest, const std::vector<std::string>& overrides = {}) {
-    return parse_spec("name: test\ndata: {path: .}\n" + rest, "x.yaml", overrides).length_from;
+    return load_with(rest, overrides).length_from;
   };
   CHECK(from("") == LengthFrom::kDefault);
   CHECK(from("train: {epochs: 3}") == LengthFrom::kFile);

@@ -10,9 +10,9 @@
 
 namespace sdp {
 
-/// A spec with the two required keys in its first two lines; `rest` begins in line 3.
+/// A spec with a name in its first line; the data follow, unless they are in `rest`, which begins after them.
 inline std::string spec_with(const std::string& rest) {
-  return "name: test\ndata: {path: .}\n" + rest;
+  return (rest.starts_with("data:") ? "name: test\n" : "name: test\ndata: {path: .}\n") + rest;
 }
 
 inline LoadedSpec load_with(const std::string& rest, const std::vector<std::string>& overrides = {}) {

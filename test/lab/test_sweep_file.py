@@ -60,34 +60,28 @@ def test_settings_of_all_points_come_before_those_of_values_and_of_additions(poi
     assert points[10].configs == ["base.yaml", "folder/more.yaml", "folder/ddp.yaml"] and points[10].values == {}
 
 
-SETTINGS = {
-    "data.augment: [crop, flip]": "data.augment=[crop, flip]",
-    "data.augment: []": "data.augment=[]",
-    "model.width: null": "model.width=null",
-    "optimizer.lr: 5e-4": "optimizer.lr=5e-4",
-    'data.path: "7"': 'data.path="7"',
-    "data.path: 'a, b: #c'": 'data.path="a, b: #c"',
-    "schedule: {milestones: [0.5, 0.75]}": "schedule.milestones=[0.5, 0.75]",
-}
+@pytest.mark.parametrize("value,expected", [
+    ("data.augment: [crop, flip]", "data.augment=[crop, flip]"), ("data.augment: []", "data.augment=[]"),
+    ("model.width: null", "model.width=null"), ("optimizer.lr: 5e-4", "optimizer.lr=5e-4"),
+    ('data.path: "7"', 'data.path="7"'), ("data.path: 'a, b: #c'", 'data.path="a, b: #c"'),
+    ("schedule: {milestones: [0.5, 0.75]}", "schedule.milestones=[0.5, 0.75]"),
+])  # fmt: skip
+def test_values_keep_their_meaning_on_the_command_line(points_of, value, expected):
+    (point,) = points_of(f"name: x\ngrid: {{seed: [0]}}\nset: {{{value}}}\n")
+    assert point.set[0] == expected and point.label == "x"
 
 
-def test_values_keep_their_meaning_on_the_command_line(points_of):
-    for value, expected in SETTINGS.items():
-        assert points_of(f"name: x\ngrid: {{seed: [0]}}\nset: {{{value}}}\n")[0].set[0] == expected
-
-
-def test_axes_with_the_same_last_word_keep_their_full_names(points_of):
-    text = "name: x\ngrid: {model.name: [mlp], optimizer.name: [sgd, adamw], data.augment: [[], [crop]]}\n"
-    optimizers, augments = ("optimizer.name=sgd", "optimizer.name=adamw"), ("augment=", "augment=crop")
-    grid = itertools.product(["model.name=mlp"], optimizers, augments)
-    assert names(points_of(text)) == [*map(",".join, grid)]
-
-
-def test_labels_and_names(points_of):
-    assert names(points_of("name: x\nalso: [{label: a}, {label: b}]\n")) == ["a", "b"]
-    assert {point.label for point in points_of("name: x\ngrid: {seed: [0, 1]}\n")} == {"x"}
-    text = "name: x\nalso: [{label: größer; 2×}, {label: 幅 小}, {label: ελ/λ}, {label: 🙂}, {label: 'a\\b $c'}]\n"
-    assert names(points_of(text)) == ["größer-2×", "幅-小", "ελ-λ", "🙂", "a-b-c"]
+@pytest.mark.parametrize("text,expected", [
+    ("also: [{label: a}, {label: b}]", ["a", "b"]),
+    ("also: [{label: größer; 2×}, {label: 幅 小}, {label: ελ/λ}, {label: 🙂}, {label: 'a\\b $c'}]",
+     ["größer-2×", "幅-小", "ελ-λ", "🙂", "a-b-c"]),
+    # Axes with the same last word keep their full names.
+    ("grid: {model.name: [mlp], optimizer.name: [sgd, adamw], data.augment: [[], [crop]]}",
+     [f"model.name=mlp,optimizer.name={optimizer},augment={augment}"
+      for optimizer in ("sgd", "adamw") for augment in ("", "crop")]),
+])  # fmt: skip
+def test_names(points_of, text, expected):
+    assert names(points_of(f"name: x\n{text}\n")) == expected
 
 
 GRID = "name: x\ngrid: {seed: [0, 1], regime: {B: {subnetwork.construction: block}}}\n"

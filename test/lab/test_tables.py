@@ -125,19 +125,18 @@ def test_documents_have_a_few_columns_and_others_on_request(grid):
         to_format(table, "markdown", "steps,colour")
 
 
-def test_special_characters(tmp_path):
-    write_run(tmp_path / "a", history={"changes": [{"step": 5, "key": "optimizer.lr", "was": "0.3", "now": "0.1"}]}, finished=False)
+def test_special_characters_and_numbers_for_people(tmp_path):
+    change = {"step": 5, "key": "optimizer.lr", "was": "0.3", "now": "0.1"}
+    write_run(tmp_path / "a", history={"changes": [change]}, finished=False)
     (tmp_path / "sweep.json").write_text(json.dumps({"runs": [{"folder": "a", "label": "50% a_b & c|d"}]}))
     latex, markdown = (to_format(table_of(tmp_path), form) for form in ("latex", "markdown"))
     assert "50\\% a\\_b \\& c|d" in latex and "accuracy (\\%)" in latex and latex.count("\\\\\n") == 2
     assert "50% a\\_b & c\\|d" in markdown and "unfinished: step 40 of 40" in markdown
-    for text in (latex, markdown):
-        assert "changed during training: optimizer.lr 0.3, 0.1 from step 5" in text
-
-
-def test_numbers_for_people():
-    assert [bytes_text(value) for value in (0, 512, 1536, 1023.9 * 1024, 1.25 * 2**30)] == ["0 B", "512 B", "1.50 KiB", "1.00 MiB", "1.25 GiB"]
-    assert [count_text(value) for value in (7, 999, 12345, -1.5e12, float("inf"))] == ["7", "999", "12.3 k", "-1.50 T", "inf"]
+    assert all("optimizer.lr 0.3, 0.1 from step 5" in text for text in (latex, markdown))
+    sizes = {0: "0 B", 512: "512 B", 1536: "1.50 KiB", 1023.9 * 1024: "1.00 MiB", 1.25 * 2**30: "1.25 GiB"}
+    counts = {7: "7", 999: "999", 12345: "12.3 k", -1.5e12: "-1.50 T", float("inf"): "inf"}
+    assert {value: bytes_text(value) for value in sizes} == sizes
+    assert {value: count_text(value) for value in counts} == counts
 
 
 def test_folder(grid, capsys):

@@ -18,45 +18,47 @@ at::Tensor megabytes(int64_t count) {
   return at::empty({count * kMega}, at::TensorOptions(at::kByte).device(test_device()));
 }
 
-/// The increase of a kind since construction.
-class Difference {
- public:
-  Difference() : before_(allocated_now()) {}
-  int64_t now(MemoryKind kind) const { return allocated_now()[kind] - before_[kind]; }
-
- private:
-  MemoryByKind before_;
-};
-
-TEST_CASE("allocations are counted by kind from the first to the last byte") {
+TEST_CASE("allocations are counted by kind from the first to the last byte, by the scopes of their thread") {
   count_allocations(test_device());
   count_allocations(test_device());  // does nothing
-  const Difference difference;
+  const MemoryByKind before = allocated_now();
+  const auto megabytes_of = [&](std::initializer_list<MemoryKind> kinds) {
+    std::vector<int64_t> found;
+    for (const MemoryKind kind : kinds) {
+      const int64_t bytes = allocated_now()[kind] - before[kind];
+      CHECK(bytes % kMega == 0);
+      found.push_back(bytes / kMega);
+    }
+    return found;
+  };
+  using enum MemoryKind;
+  using Megabytes = std::vector<int64_t>;
   at::Tensor activations = megabytes(3);
-  CHECK(difference.now(MemoryKind::kActivations) == 3 * kMega);
   at::Tensor weights, buckets;
   {
-    const MemoryScope outer(MemoryKind::kWeights);
+    const MemoryScope outer(kWeights);
     weights = megabytes(2);
     {
-      const MemoryScope inner(MemoryKind::kBuckets);
+      const MemoryScope inner(kBuckets);
       buckets = megabytes(5);
     }
     weights = at::cat({weights, weights});
+    CHECK(megabytes_of({kActivations, kWeights, kBuckets}) == Megabytes{3, 4, 5});
+    std::thread([&] {
+      weights = at::Tensor();
+      buckets = megabytes(1);
+    }).join();
+    CHECK(megabytes_of({kActivations, kWeights, kBuckets}) == Megabytes{4, 0, 0});
   }
-  CHECK(difference.now(MemoryKind::kWeights) == 4 * kMega);
-  CHECK(difference.now(MemoryKind::kBuckets) == 5 * kMega);
-  CHECK(difference.now(MemoryKind::kActivations) == 3 * kMega);
-
-  assign_kind(activations, MemoryKind::kGradients);
-  CHECK(difference.now(MemoryKind::kActivations) == 0);
-  CHECK(difference.now(MemoryKind::kGradients) == 3 * kMega);
+  buckets = at::Tensor();
+  assign_kind(activations, kGradients);
+  CHECK(megabytes_of({kActivations, kGradients}) == Megabytes{0, 3});
   const at::Tensor view = activations.view({3, kMega})[1];
   activations = at::Tensor();
-  CHECK(difference.now(MemoryKind::kGradients) == 3 * kMega);
-  assign_kind(view, MemoryKind::kOptimizer);  // through its storage
-  CHECK(difference.now(MemoryKind::kOptimizer) == 3 * kMega);
-  assign_kind(at::Tensor(), MemoryKind::kOptimizer);
+  CHECK(megabytes_of({kGradients}) == Megabytes{3});
+  assign_kind(view, kOptimizer);  // through its storage
+  CHECK(megabytes_of({kGradients, kOptimizer}) == Megabytes{0, 3});
+  assign_kind(at::Tensor(), kOptimizer);
 }
 
 TEST_CASE("the peak is that of all kinds together") {
@@ -65,13 +67,9 @@ TEST_CASE("the peak is that of all kinds together") {
   reset_peak();
   const int64_t before = allocated_now().total();
   CHECK(allocated_at_peak().total() == before);
-  {
-    const MemoryScope scope(MemoryKind::kBuckets);
-    const at::Tensor most = megabytes(6);
-  }
-  {
-    const MemoryScope scope(MemoryKind::kGradients);
-    const at::Tensor less = megabytes(4);
+  for (const auto& [kind, count] : {std::pair(MemoryKind::kBuckets, 6), {MemoryKind::kGradients, 4}}) {
+    const MemoryScope scope(kind);
+    const at::Tensor most_or_less = megabytes(count);
   }
   const MemoryByKind peak = allocated_at_peak();
   CHECK(peak.total() == before + 6 * kMega);
@@ -82,26 +80,12 @@ TEST_CASE("the peak is that of all kinds together") {
   CHECK(allocated_at_peak().total() == before);
 }
 
-TEST_CASE("memory may be freed in another thread, and each thread has its own scopes") {
-  count_allocations(test_device());
-  const Difference difference;
-  const MemoryScope scope(MemoryKind::kWeights);
-  at::Tensor tensor = megabytes(2);
-  CHECK(difference.now(MemoryKind::kWeights) == 2 * kMega);
-  std::thread([&] {
-    tensor = at::Tensor();
-    tensor = megabytes(1);
-  }).join();
-  CHECK(difference.now(MemoryKind::kWeights) == 0);
-  CHECK(difference.now(MemoryKind::kActivations) == kMega);
-}
-
 TEST_CASE("a block freed behind the allocator's back is not counted beside the next one at its address") {
   if (!test_device().is_cpu()) return;
   count_allocations(at::kCPU);
   int found = 0;
   for (const int64_t bytes : {40'000, 72'000, 100'000}) {
-    const Difference difference;
+    const int64_t before = allocated_now()[MemoryKind::kActivations];
     void* const lost = c10::GetAllocator(c10::kCPU)->allocate(static_cast<size_t>(bytes)).release_context();
     c10::free_cpu(lost);
     std::vector<at::Tensor> blocks;
@@ -112,7 +96,7 @@ TEST_CASE("a block freed behind the allocator's back is not counted beside the n
       continue;
     }
     ++found;
-    CHECK(difference.now(MemoryKind::kActivations) == bytes * static_cast<int64_t>(blocks.size()));
+    CHECK(allocated_now()[MemoryKind::kActivations] - before == bytes * static_cast<int64_t>(blocks.size()));
   }
   CHECK(found > 0);
 }

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 
 import pytest
 from conftest import load_script
@@ -47,23 +46,8 @@ def test_a_call_runs_all_and_a_peer_that_fails_is_told(tmp_path: pathlib.Path, m
         assert run["process_bytes"] > 2**20
         assert run["share_of_product_rate"] == pytest.approx(run["flops_per_s"] / 1e9)
         assert run["to_fastest_peer"] == pytest.approx(run["ms"] / runs["PyTorch DDP, fused"]["ms"])
-    # 2 processes of 2 samples; a sample's products forward, and twice as many backward, less the stem's for its input.
-    flops = 3 * 2 * 2 * 2 * sum(multiplications_of_resnet18(8)) - 2 * 2 * 2 * 3 * 9 * 8 * 32 * 32
-    assert runs["ours, C = 1"]["rounds"][0]["dense_flops"] == pytest.approx(flops, rel=0.01)
     text = (tmp_path / "out" / "results.md").read_text()
     assert "rank 1 ended with 1" in text and all(f"| {label} " in text for label in runs)
-
-
-def multiplications_of_resnet18(width: int) -> list[int]:
-    """Of its convolutions, then of its classifier."""
-    found, channels, side = [3 * 9 * width * 32 * 32], width, 32
-    for stage in range(4):
-        out = width << stage
-        side = side // 2 if stage else side
-        found += [9 * channels * out * side**2, *[9 * out * out * side**2] * 3]
-        found += [channels * out * side**2] if stage else []
-        channels = out
-    return [*found, channels * 10]
 
 
 def measured(*step_ms: float, parameters: int = 7) -> dict:
@@ -86,10 +70,8 @@ def test_ratios_are_those_of_medians() -> None:
     slower = a_run("peer", "ddp-foreach", measured(50), measured(50), measured(50))
     report.summarize(a_case(ours, peer, slower), rate=1e9, devices=2)
     assert (ours["ms"], ours["range_ms"], ours["process_bytes"]) == (20, [10, 60], 9)
-    assert ours["to_fastest_peer"] == pytest.approx(20 / 30)
-    assert ours["to_fastest_peer"] != pytest.approx(statistics.median([10 / 40, 20 / 25, 60 / 30]))
-    assert (slower["to_fastest_peer"], slower["to_own_whole"]) == (pytest.approx(50 / 30), 2.5)
-    assert (ours["flops_per_s"], ours["share_of_product_rate"]) == (2e8, 0.1)
+    assert (ours["to_fastest_peer"], slower["to_fastest_peer"]) == (pytest.approx(20 / 30), pytest.approx(50 / 30))
+    assert (slower["to_own_whole"], ours["flops_per_s"], ours["share_of_product_rate"]) == (2.5, 2e8, 0.1)
 
 
 def test_what_is_slower_than_before_or_another_model_is_a_problem() -> None:

@@ -1,5 +1,6 @@
 """scripts/gpu_hour: the effect of a time budget on jobs, what a call leaves, and the figures read from files."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -27,35 +28,34 @@ def job(name, work, estimate_s=1.0, limit_s=100.0, **more):
     return Job("stage", name, estimate_s, limit_s, work, **more)
 
 
-def call(context, jobs, budget_s):
+def call(context, jobs, budget_s=100.0, write=lambda: None):
     """One call of the script: statuses by name, and the jobs that began."""
     began = []
-    ledger = Ledger(context.state / "results.json")
-    recording = [Job(j.stage, j.name, j.estimate_s, j.limit_s, lambda c, j=j: began.append(j.name) or j.work(c),
-                     j.takes_what_is_left) for j in jobs]
+    recording = [dataclasses.replace(j, work=lambda c, j=j: began.append(j.name) or j.work(c)) for j in jobs]
     context.state.mkdir(exist_ok=True)
-    run_jobs(recording, context, ledger, time.monotonic() + budget_s, lambda: None, say=lambda *_, **__: None)
+    ledger = Ledger(context.state / "results.json")
+    run_jobs(recording, context, ledger, time.monotonic() + budget_s, write, say=lambda *_, **__: None)
     return {j.name: Ledger(context.state / "results.json").status(j) for j in jobs}, began
 
 
-def test_a_job_that_does_not_fit_waits_for_the_next_call_and_shorter_ones_go_on(context):
-    jobs = [job("first", lambda _: [Row("a", "1")]), job("long", lambda _: [Row("b", "2")], estimate_s=500),
-            job("short", lambda _: [Row("c", "3")])]
-    assert call(context, jobs, budget_s=60) == ({"first": "done", "long": "not begun", "short": "done"}, ["first", "short"])
-    assert call(context, jobs, budget_s=600) == ({"first": "done", "long": "done", "short": "done"}, ["long"])
+def told(context, name):
+    return json.loads((context.state / "results.json").read_text())[f"stage/{name}"]["rows"]
 
 
-def test_a_job_that_breaks_or_fails_does_not_take_the_others_along(context):
+def test_a_job_waits_or_breaks_or_fails_without_the_others(context):
     def breaks(_):
         yield Row("first", "1")  # remains
         raise ValueError("planted")
 
+    good = lambda _: [judged("z", "3", True)]
     jobs = [job("breaks", breaks), job("fails", lambda _: [judged("x", "1", True), judged("y", "2", False)]),
-            job("good", lambda _: [judged("z", "3", True)])]
-    assert call(context, jobs, 100)[0] == {"breaks": "failed", "fails": "failed", "good": "done"}
-    rows = json.loads((context.state / "results.json").read_text())["stage/breaks"]["rows"]
-    assert [row["what"] for row in rows] == ["first", "breaks"]
-    assert rows[1]["verdict"] == "FAIL" and "planted" in rows[1]["value"]
+            job("good", good), job("long", good, estimate_s=500), job("short", lambda _: [Row("c", "3")])]
+    expected = {"breaks": "failed", "fails": "failed", "good": "done", "long": "not begun", "short": "done"}
+    assert call(context, jobs, 60) == (expected, ["breaks", "fails", "good", "short"])
+    first, broken = told(context, "breaks")
+    assert (first["what"], broken["what"], broken["verdict"]) == ("first", "breaks", "FAIL")
+    assert "planted" in broken["value"]
+    assert call(context, jobs, 600) == (expected | {"long": "done"}, ["long"])
 
 
 def test_what_the_budget_cuts_is_begun_again_and_what_is_too_slow_is_not(context):
@@ -69,17 +69,15 @@ def test_what_the_budget_cuts_is_begun_again_and_what_is_too_slow_is_not(context
 
 
 def test_a_run_that_stopped_in_good_order_goes_on(context):
-    calls = []
+    endings = [Unfinished("step 5"), Unfinished("step 9"), None]
 
     def learns(_):
-        calls.append(1)
-        if len(calls) < 3:
-            raise Unfinished("step 5")
+        if ending := endings.pop(0):
+            raise ending
         return [Row("accuracy", "1")]
 
     jobs = [job("learns", learns, estimate_s=1000, takes_what_is_left=True)]
-    assert [call(context, jobs, 100)[0]["learns"] for _ in range(4)] == ["unfinished", "unfinished", "done", "done"]
-    assert len(calls) == 3
+    assert [call(context, jobs)[0]["learns"] for _ in range(4)] == ["unfinished", "unfinished", "done", "done"]
 
 
 def test_what_is_left_out_here_is_open_on_the_next_machine(context, monkeypatch):
@@ -87,10 +85,9 @@ def test_what_is_left_out_here_is_open_on_the_next_machine(context, monkeypatch)
     monkeypatch.setattr(suite, "tests_of", lambda _: {name: {"needs": libraries} for name, libraries in needs.items()})
     jobs = [job(name, lambda c, name=name: suite.run_test(c, name)) for name in needs]
     left_out = {name: "left out" for name in needs}
-    assert [call(context, jobs, 100) for _ in range(2)] == [(left_out, list(needs)), (left_out, [])]
-    told = json.loads((context.state / "results.json").read_text())
-    assert told["stage/lacks"]["rows"] == [{"what": "lacks", "value": "this Python has no no_such_library", "verdict": ""}]
-    assert all(text in told["stage/other"]["rows"][0]["value"] for text in ("pytest 1000.0", pytest.__version__))
+    assert [call(context, jobs) for _ in range(2)] == [(left_out, list(needs)), (left_out, [])]
+    assert told(context, "lacks") == [{"what": "lacks", "value": "this Python has no no_such_library", "verdict": ""}]
+    assert all(text in told(context, "other")[0]["value"] for text in ("pytest 1000.0", pytest.__version__))
     assert Ledger(context.state / "elsewhere.json", context.state / "results.json").is_open(jobs[0])
 
 
@@ -102,7 +99,7 @@ def test_nothing_outlives_a_call_that_is_ended(context):
         raise SystemExit(143)  # as SIGTERM does
 
     with pytest.raises(SystemExit):
-        call(context, [job("ended", work)], 100)
+        call(context, [job("ended", work)])
     assert started[0].poll() == -signal.SIGTERM
 
 
@@ -110,13 +107,11 @@ def test_results_are_written_after_every_job(context, tmp_path):
     out = tmp_path / "out"
     seen = []
     jobs = [job(name, lambda _: seen.append(sorted(out.glob("*"))) or [Row("a", "1")]) for name in ("first", "second")]
-    context.state.mkdir()
-    ledger = Ledger(context.state / "results.json", commit="abc")
-    run_jobs(jobs, context, ledger, time.monotonic() + 100, lambda: gpu_hour.write_results(context, jobs, ledger, out),
-             say=lambda *_, **__: None)
+    written = lambda: Ledger(context.state / "results.json", commit="abc")
+    call(context, jobs, write=lambda: gpu_hour.write_results(context, jobs, written(), out))
     assert [[file.name for file in files] for files in seen] == [[], ["logs.tar.gz", "results.json", "table.md"]]
     entry = json.loads((out / "results.json").read_text())["stage/second"]
-    assert (entry["status"], entry["commit"], entry["device"]) == ("done", "abc", context.device_now())
+    assert (entry["status"], entry["device"]) == ("done", context.device_now())
 
 
 def test_results_have_few_files_within_their_limit(context, tmp_path):
@@ -136,7 +131,7 @@ def test_results_have_few_files_within_their_limit(context, tmp_path):
 
 
 def test_on_a_new_machine_what_an_earlier_call_did_counts_and_what_failed_is_done_again(context, tmp_path):
-    jobs = [job("good", lambda _: [Row("a", "1")]), job("bad", lambda _: [judged("b", "2", False)]), job("new", lambda _: [])]
+    jobs = [job(name, lambda _: []) for name in ("good", "bad", "new")]
     earlier = tmp_path / "earlier.json"
     ledger = Ledger(earlier, commit="old")
     ledger.put(jobs[0], "done", 1, [Row("a", "1")], "GPU 1")
@@ -153,12 +148,11 @@ def test_on_a_new_machine_what_an_earlier_call_did_counts_and_what_failed_is_don
 
 def test_a_pack_that_is_too_large_to_travel_is_refused(tmp_path, monkeypatch, capsys):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    (tmp_path / ".gitignore").write_text("/ignored\n/folder/\n")
-    (tmp_path / "source").write_bytes(bytes(3 << 20))
-    (tmp_path / "ignored").write_bytes(bytes(5 << 20))
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "data").write_bytes(bytes(1 << 20))
+    (tmp_path / ".gitignore").write_text("/ignored\n/folder/\n")
+    for file, mebibytes in (("source", 3), ("ignored", 5), ("folder/data", 1)):
+        (tmp_path / file).write_bytes(bytes(mebibytes << 20))
     pack.check_travel(tmp_path, folder)
     assert "4.0 MiB travel" in capsys.readouterr().out
     monkeypatch.setattr(pack, "TRAVEL_LIMIT_BYTES", 4 << 20)  # the rule for ignored files takes a few bytes more
@@ -172,22 +166,15 @@ def trace_of(category, events):
             for name, line, begin, end in events] + [{"ph": "X", "cat": "other", "name": "x", "ts": 0, "dur": 1000}]
 
 
-def test_idle_time_is_what_no_kernel_covers():
+def test_times_and_losses_that_are_read_from_files(tmp_path):
+    """Idle time is what no kernel covers; on a CPU, the time of an operation within another is counted once."""
     trace = trace_of("kernel", [("gemm", 7, 100, 140), ("copy", 8, 130, 150), ("gemm", 7, 170, 200)])
-    span, busy, kernels = steps.kernels_of(steps.device_events(trace, on_gpu=True))
-    assert (span, busy) == (100, 80)
-    assert kernels == [("gemm", 70), ("copy", 20)]
-
-
-def test_on_a_cpu_the_time_of_an_operation_within_another_is_counted_once(tmp_path):
+    assert steps.kernels_of(steps.device_events(trace, on_gpu=True)) == (100, 80, [("gemm", 70), ("copy", 20)])
     trace = trace_of("cpu_op", [("linear", 1, 0, 50), ("mm", 1, 10, 40), ("add", 1, 60, 70), ("mm", 2, 0, 5)])
     assert steps.kernels_of(steps.device_events(trace, on_gpu=False)) == (70, 60, [("linear", 50), ("add", 10), ("mm", 5)])
     steps.write_host_times(trace, tmp_path / "host.txt")  # without what an operation calls
     lines = [line.split() for line in (tmp_path / "host.txt").read_text().splitlines()]
     assert lines == [["35.0", "us", "2", "mm"], ["20.0", "us", "1", "linear"], ["10.0", "us", "1", "add"]]
-
-
-def test_losses_are_compared_by_the_largest_relative_difference():
     assert largest_difference([1.0, 2.0, 4.2], [1.0, 2.0, 4.0]) == pytest.approx(0.05)
     with pytest.raises(RuntimeError):
         largest_difference([1.0], [1.0, 2.0])

@@ -19,8 +19,8 @@ import tokenizers
 
 from conftest import SCRIPTS
 from toy_tokens import (
-    BYTES, DOCUMENTS, END, documents_in, launch, prepare_tokens, run, shards, split_of, texts, tokenizer, tokens_of,
-    write_jsonl,
+    BYTES, DOCUMENTS, END, documents_in, jsonl, launch, prepare_tokens, put, run, shards, split_of, texts, tokenizer,
+    tokens_of,
 )  # fmt: skip
 
 
@@ -40,12 +40,8 @@ def name_only(value):
     return value if isinstance(value, str) else ""
 
 
-def jsonl(documents, end="\n"):
-    return "".join(json.dumps({"text": text}) + end for text in documents).encode()
-
-
 def test_shards_hold_the_tokens_of_all_documents_in_order(tokenizer, tmp_path):
-    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
+    [source], out = put(tmp_path, {"a.jsonl": jsonl(DOCUMENTS)}), tmp_path / "out"
     run(tokenizer, out, source, "--val-tokens", 2000, "--shard-tokens", 3000, "--processes", 2)
     got = shards(out)
     sizes = [len(tokens) for tokens in got.values()]
@@ -96,17 +92,15 @@ def test_a_vocabulary_beyond_16_bits_gives_tokens_of_32(tokenizer, tmp_path):
 
 def test_an_encoding_of_tiktoken(tokenizer, tmp_path, monkeypatch):
     """An encoding of bytes and some pairs of bytes, added as tiktoken finds encodings of other packages."""
-    (tmp_path / "tiktoken_ext").mkdir()
-    (tmp_path / "tiktoken_ext" / "toy.py").write_text(
-        "def toy():\n"
-        "    ranks = {bytes([i]): i for i in range(256)} | {b'th': 256, b'the': 257, b' q': 258}\n"
-        "    return {'name': 'toy', 'pat_str': r' ?\\S+|\\s+', 'mergeable_ranks': ranks,\n"
-        "            'special_tokens': {'<|endoftext|>': 259}}\n"
-        "ENCODING_CONSTRUCTORS = {'toy': toy}\n"
-    )
+    module = """def toy():
+    ranks = {bytes([i]): i for i in range(256)} | {b'th': 256, b'the': 257, b' q': 258}
+    special = {'<|endoftext|>': 259}
+    return {'name': 'toy', 'pat_str': r' ?\\S+|\\s+', 'mergeable_ranks': ranks, 'special_tokens': special}
+ENCODING_CONSTRUCTORS = {'toy': toy}
+"""
+    source, _ = put(tmp_path, {"a.txt": "the quick\n<|endoftext|>é", "tiktoken_ext/toy.py": module})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    (tmp_path / "a.txt").write_text("the quick\n<|endoftext|>é")
-    arguments = [tmp_path / "a.txt", "--val-tokens", 0, "--tokenizer", "toy"]
+    arguments = [source, "--val-tokens", 0, "--tokenizer", "toy"]
     launch(tokenizer, tmp_path / "out", *arguments, "--processes", 2)
     expected = [259, 257, 258, *b"uick", *b"\n<|endoftext|>", *"é".encode()]
     assert shards(tmp_path / "out")["toy_train_000001.bin"].tolist() == expected
@@ -114,39 +108,34 @@ def test_an_encoding_of_tiktoken(tokenizer, tmp_path, monkeypatch):
 
 
 def test_bytes_need_no_package(tmp_path):
-    (tmp_path / "a.txt").write_text("the quick\n<|endoftext|>é")
-    (tmp_path / "b.txt").write_text("two")
+    sources = put(tmp_path, {"a.txt": "the quick\n<|endoftext|>é", "b.txt": "two"})
     without = "import runpy, sys; sys.modules.update(dict.fromkeys(['numpy', 'tiktoken', 'tokenizers'])); sys.argv.pop(0); "
     path = f"sys.path.insert(0, {str(SCRIPTS)!r}); runpy.run_path(sys.argv[0], run_name='__main__')"
     program = [sys.executable, "-c", without + path, SCRIPTS / "prepare_tokens.py"]
-    launch(BYTES, tmp_path / "out", tmp_path / "a.txt", tmp_path / "b.txt", "--val-tokens", 0, program=program)
+    launch(BYTES, tmp_path / "out", *sources, "--val-tokens", 0, program=program)
     (tokens,) = shards(tmp_path / "out").values()
     assert tokens.dtype == np.uint16
     assert tokens.tolist() == [256, *"the quick\n<|endoftext|>é".encode(), 256, *b"two"]
 
 
-def test_a_folder_of_all_kinds_and_standard_input(tokenizer, tmp_path):
-    folder = tmp_path / "in"
-    (folder / "b").mkdir(parents=True)
-    (folder / "a.txt").write_bytes("one\r\n\r\nte¼xt\n".encode())
-    write_jsonl(folder / "b" / "c.jsonl", DOCUMENTS[:3])
-    with gzip.open(folder / "b" / "d.ndjson.gz", "wt") as file:
-        file.write("\n" + json.dumps({"text": "packed", "other": 1}) + "\n\n")
-    (folder / "e.parquet").write_bytes(parquet(DOCUMENTS[3:8], row_group_size=2))
-    (folder / "f.json").write_text(json.dumps([{"text": "array"}, {"text": "of two"}]))
-    (folder / "g.md").write_bytes(codecs.BOM_UTF8 + b"a mark before it")
-    (folder / "h.txt").write_bytes(b"")
-    (tmp_path / "alone.text").write_text("alone")
-    expected = ["one\r\n\r\nte¼xt\n", *DOCUMENTS[:3], "packed", *DOCUMENTS[3:8], "array", "of two", "a mark before it", "alone"]
-    arguments = [folder, tmp_path / "alone.text", "-", "--val-tokens", 0]
-    launch(tokenizer, tmp_path / "out", *arguments, "--processes", 2, stdin=b"from stdin\n\nrest")
+def test_a_folder_in_the_order_of_names_other_files_and_standard_input(tokenizer, tmp_path):
+    put(tmp_path / "in", {
+        "a.txt": "one\r\n\r\nte¼xt\n", "b/c.jsonl": jsonl(DOCUMENTS[:3]), "h.txt": b"",
+        "b/d.ndjson.gz": gzip.compress(b"\n" + jsonl(["packed"]) + b"\n"),
+        "e.parquet": parquet(DOCUMENTS[3:8], row_group_size=2),
+    })  # fmt: skip
+    (alone,) = put(tmp_path, {"alone.text": "alone"})
+    expected = ["one\r\n\r\nte¼xt\n", *DOCUMENTS[:3], "packed", *DOCUMENTS[3:8], "alone", "from stdin\n\nrest"]
+    arguments = [tmp_path / "in", alone, "-", "--val-tokens", 0, "--processes", 2]
+    launch(tokenizer, tmp_path / "out", *arguments, stdin=b"from stdin\n\nrest")
     _, got = split_of(tmp_path / "out")
-    assert got.tolist() == tokens_of(tokenizer, [*expected, "from stdin\n\nrest"])
+    assert got.tolist() == tokens_of(tokenizer, expected)
     assert not list((tmp_path / "out").glob("*.txt"))  # the copy of standard input
 
 
 TWO = ["one \u2028 ü", 'two "[{']
 PRETTY = json.dumps([{"id": i, "text": text} for i, text in enumerate(TWO)], indent=2).encode()
+PLAIN = b"\n\nfirst\nsecond\r\n \nthird\n\n\nfourth"
 
 
 @pytest.mark.parametrize(
@@ -178,33 +167,32 @@ PRETTY = json.dumps([{"id": i, "text": text} for i, text in enumerate(TWO)], ind
         ("page.txt", b"<html>a text about pages</html>", ["<html>a text about pages</html>"]),
         ("brackets.txt", b"[1] a footnote {not JSON}", ["[1] a footnote {not JSON}"]),
         *((name, parquet(TWO, pyarrow.large_string()), TWO) for name in ("a.parquet", "a.bin", "a.json")),
+        ("file.txt", PLAIN, [PLAIN.decode()]),
+        ("paragraph.txt", PLAIN, ["first\nsecond", "third", "fourth"]),
+        ("line.txt", PLAIN, ["first", "second", "third", "fourth"]),
     ],
     ids=name_only,
 )
 def test_the_content_decides_how_a_file_is_read(tmp_path, name, content, expected):
-    (tmp_path / name).write_bytes(content)
-    (tmp_path / "last.txt").write_text("last")
-    run(BYTES, tmp_path / "out", tmp_path / name, tmp_path / "last.txt", "--val-tokens", 0)
+    sources = put(tmp_path, {name: content, "last.txt": "last"})
+    division = ["--document", name.partition(".")[0]] if content is PLAIN else []
+    run(BYTES, tmp_path / "out", *sources, "--val-tokens", 0, *division)
     assert texts(tmp_path / "out") == ([], [*expected, "last"])
 
 
 def test_other_files_are_named_text_or_left_out(tmp_path):
-    folder = tmp_path / "in"
-    for name in ("a.txt", "b.log", "c.LOG", "notes/d", "notes/e.jsonl", ".cache/f.metadata"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b'{"text": "' + name.encode() + b'"} ' if name.endswith("jsonl") else name.encode())
-    run(BYTES, tmp_path / "out", folder, "--val-tokens", 0, expect=3)
+    names = ("a.txt", "b.log", "c.LOG", "notes/d", "notes/e.jsonl", ".cache/f.metadata")
+    put(tmp_path / "in", {name: f'{{"text": "{name}"}} ' if name.endswith("jsonl") else name for name in names})
+    run(BYTES, tmp_path / "out", tmp_path / "in", "--val-tokens", 0, expect=3)
     patterns = ["--text", "*.log", "--text", "notes", "--skip", ".cache", "--skip", "*.LOG"]
-    run(BYTES, tmp_path / "out", folder, "--val-tokens", 0, *patterns)
+    run(BYTES, tmp_path / "out", tmp_path / "in", "--val-tokens", 0, *patterns)
     assert texts(tmp_path / "out")[1] == ["a.txt", "b.log", "notes/d", '{"text": "notes/e.jsonl"} ']
 
 
 def test_blank_documents_are_left_out_and_counted(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(jsonl(["", "one", " \n\t", "two", "\u3000"]))
-    (tmp_path / "b.txt").write_text(" \n")
-    (tmp_path / "c.txt").write_text("")
-    (tmp_path / "d.parquet").write_bytes(parquet(["", "three"]))
-    assert "6 blank" in run(BYTES, tmp_path / "out", *sorted(tmp_path.iterdir()), "--val-tokens", 0)
+    files = {"a.jsonl": jsonl(["", "one", " \n\t", "two", "\u3000"]), "b.txt": " \n", "c.txt": ""}
+    sources = put(tmp_path, files | {"d.parquet": parquet(["", "three"])})
+    assert "6 blank" in run(BYTES, tmp_path / "out", *sources, "--val-tokens", 0)
     assert texts(tmp_path / "out")[1] == ["one", "two", "three"]
 
 
@@ -213,31 +201,27 @@ def test_blank_documents_are_left_out_and_counted(tmp_path):
 
 def test_validation_comes_from_all_files(tmp_path):
     """In proportion to their sizes, and every document is in one of both."""
-    parts = {name: [f"{name} {i} {text}" for i, text in enumerate(DOCUMENTS)] for name in ("lines", "table", "array", "plain")}
-    parts["table"] = parts["table"][:100]
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "a.jsonl").write_bytes(jsonl(parts["lines"]))
-    (folder / "b.parquet").write_bytes(parquet(parts["table"]))
-    (folder / "c.json").write_text(json.dumps([{"text": text} for text in parts["array"]]))
+    parts = {name: [f"{name} {i} {text}" for i, text in enumerate(DOCUMENTS)] for name in ("lines", "array", "plain")}
+    parts["table"] = [f"table {i} {text}" for i, text in enumerate(DOCUMENTS[:100])]
     parts["plain"] = [text.replace("\n", " ") for text in parts["plain"]]
-    (folder / "d.txt").write_text("\n".join(parts["plain"]))
-    run(BYTES, tmp_path / "out", folder, "--val-tokens", "20k", "--document", "line", "--shard-tokens", "50k")
+    array = json.dumps([{"text": text} for text in parts["array"]])
+    put(tmp_path / "in", {"a.jsonl": jsonl(parts["lines"]), "b.parquet": parquet(parts["table"]), "c.json": array,
+                          "d.txt": "\n".join(parts["plain"])})  # fmt: skip
+    options = ["--val-tokens", "20k", "--document", "line", "--shard-tokens", "50k"]
+    run(BYTES, tmp_path / "out", tmp_path / "in", *options)
     val, train = texts(tmp_path / "out")
     every = [text for documents in parts.values() for text in documents]
     assert collections.Counter(val + train) == collections.Counter(every)
-    longest = max(len(text.encode()) for text in every)
-    total = sum(len(text.encode()) + 1 for text in every)
+    tokens = lambda documents: sum(len(text.encode()) + 1 for text in documents)
     for name, documents in parts.items():
-        share = 20_000 * sum(len(text.encode()) + 1 for text in documents) / total
-        got = sum(len(text.encode()) + 1 for text in val if text.startswith(name))
-        assert abs(got - share) <= 2 * longest, name
+        share = 20_000 * tokens(documents) / tokens(every)
+        got = tokens(text for text in val if text.startswith(name))
+        assert abs(got - share) <= 2 * max(len(text.encode()) for text in every), name
 
 
 def test_validation_does_not_follow_a_regular_order(tmp_path):
     documents = [f"{'even' if i % 2 == 0 else 'odd_'} {i:06d} {'x' * 90}" for i in range(4000)]
-    (tmp_path / "a.jsonl").write_bytes(jsonl(documents))
-    run(BYTES, tmp_path / "out", tmp_path / "a.jsonl", "--val-tokens", "20k")
+    run(BYTES, tmp_path / "out", *put(tmp_path, {"a.jsonl": jsonl(documents)}), "--val-tokens", "20k")
     val, _ = texts(tmp_path / "out")
     places = [int(text.split()[1]) for text in val]
     even = sum(text.startswith("even") for text in val)
@@ -247,36 +231,18 @@ def test_validation_does_not_follow_a_regular_order(tmp_path):
 
 def test_long_documents_give_their_ends(tmp_path):
     books = [" ".join(f"{name}{i}" for i in range(3000)) + "\n" for name in ("a", "b", "c")]
-    for i, book in enumerate(books):
-        (tmp_path / f"{i}.txt").write_text(book)
-    run(BYTES, tmp_path / "out", *(tmp_path / f"{i}.txt" for i in range(3)), "--val-tokens", "1k")
+    run(BYTES, tmp_path / "out", *put(tmp_path, {f"{book[0]}.txt": book for book in books}), "--val-tokens", "1k")
     val, train = texts(tmp_path / "out")
     assert [begin + end for begin, end in zip(train, val, strict=True)] == books
     assert all(begin.endswith(" ") for begin in train)  # between words
     assert all(300 < len(text) < 500 for text in val)
 
 
-@pytest.mark.parametrize("copies", [1, 5, 20])
+@pytest.mark.parametrize("copies", [1, 20])
 def test_by_default_validation_is_a_20th_of_the_input(tmp_path, copies):
-    (tmp_path / "a.jsonl").write_bytes(jsonl(DOCUMENTS * copies))
-    run(BYTES, tmp_path / "out", tmp_path / "a.jsonl")
+    run(BYTES, tmp_path / "out", *put(tmp_path, {"a.jsonl": jsonl(DOCUMENTS * copies)}))
     val, train = split_of(tmp_path / "out")
     assert abs(len(val) - (len(val) + len(train)) / 20) < 800  # a document or two
-
-
-@pytest.mark.parametrize(
-    "division, expected",
-    [
-        ("file", ["\n\nfirst\nsecond\r\n \nthird\n\n\nfourth"]),
-        ("paragraph", ["first\nsecond", "third", "fourth"]),
-        ("line", ["first", "second", "third", "fourth"]),
-    ],
-)
-def test_plain_text_is_divided(tmp_path, division, expected):
-    (tmp_path / "a.txt").write_bytes(b"\n\nfirst\nsecond\r\n \nthird\n\n\nfourth")
-    (tmp_path / "empty.txt").write_text(" \n")
-    run(BYTES, tmp_path / "out", tmp_path / "a.txt", tmp_path / "empty.txt", "--val-tokens", 0, "--document", division)
-    assert texts(tmp_path / "out") == ([], expected)
 
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
@@ -328,13 +294,9 @@ def test_input_that_cannot_be_read(tmp_path, name, content, parts):
 def test_all_errors_are_reported_at_once_before_the_work(tmp_path, monkeypatch):
     """Also those in the last documents of large files."""
     folder = tmp_path / "in"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "a.txt").write_text("good\n")
-    (folder / "b.jsonl").write_bytes(jsonl(DOCUMENTS) + b'{"text": 1}\n{"text": 2}\n')
-    (folder / "deep" / "c.txt").write_bytes(b"good\n" * 50_000 + b"\xe9")
-    (folder / "d.parquet").write_bytes(LFS)
+    put(folder, {"a.txt": "good\n", "b.jsonl": jsonl(DOCUMENTS) + b'{"text": 1}\n{"text": 2}\n', "d.parquet": LFS,
+                 "deep/c.txt": b"good\n" * 50_000 + b"\xe9", "f.pdf": b"%PDF-1.7"})  # fmt: skip
     pyarrow.parquet.write_table(pyarrow.table({"body": ["x"]}), folder / "e.parquet")
-    (folder / "f.pdf").write_bytes(b"%PDF-1.7")
     (folder / "g.txt").symlink_to(folder / "gone.txt")
     os.mkfifo(folder / "h.txt")
     monkeypatch.setattr(prepare_tokens, "tokenized", lambda *_: pytest.fail("the work has begun"))
@@ -343,16 +305,6 @@ def test_all_errors_are_reported_at_once_before_the_work(tmp_path, monkeypatch):
     named += ["f.pdf: may not be text", "g.txt: there is no such file", "h.txt: there is", "absent: there is no such file"]
     assert len(problems) == len(named)
     assert all(sum(part in problem for problem in problems) == 1 for part in named)
-    assert not list((tmp_path / "out").iterdir())
-
-
-def test_an_empty_folder_and_more_validation_than_text_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare_tokens, "tokenized", lambda *_: pytest.fail("the work has begun"))
-    (tmp_path / "none").mkdir()
-    assert "none: no file below it" in run(BYTES, tmp_path / "out", tmp_path / "none", expect=3)
-    (tmp_path / "a.txt").write_text("x" * 999)
-    for tokens in ("501", "1k", "100M"):
-        assert "--val-tokens" in run(BYTES, tmp_path / "out", tmp_path / "a.txt", "--val-tokens", tokens, expect=2)
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -372,36 +324,35 @@ def test_numbers_of_tokens(option, capsys):
 
 
 def test_wrong_calls(tokenizer, tmp_path):
-    (tmp_path / "a.txt").write_text("text")
-    arguments = [tokenizer, tmp_path / "out", tmp_path / "a.txt"]
-    assert "either INPUT or --dataset" in run(*arguments, "--dataset", "x", expect=2)
-    assert "--shard-tokens" in run(*arguments, "--shard-tokens", 0, expect=2)
-    assert "--resume cannot continue" in run(tokenizer, tmp_path / "out", "-", "--resume", expect=2)
-    assert "--end-of-text: the vocabulary has no <|eot|>" in run(*arguments, "--end-of-text", "<|eot|>", expect=2)
-    assert "--name" in run(*arguments, "--name", "retrieval", expect=2)
-    (tmp_path / "broken.json").write_text("{}")
-    assert "broken.json: not a tokenizer.json" in run((tmp_path / "broken.json",), *arguments[1:], expect=2)
+    out = tmp_path / "out"
+    source, broken = put(tmp_path, {"a.txt": "x" * 999, "broken.json": "{}"})
+    (tmp_path / "none").mkdir()
     two = tokenizers.Tokenizer.from_file(str(tokenizer[0]))
     two.add_special_tokens(["</s>"])
     two.save(str(tmp_path / "two.json"))
-    assert "has <|endoftext|>, </s>. Name the" in run((tmp_path / "two.json",), *arguments[1:], expect=2)
-    run((tmp_path / "two.json",), *arguments[1:], "--end-of-text", "</s>", "--val-tokens", 0)
-    assert shards(tmp_path / "out")["toy_train_000001.bin"][0] == two.token_to_id("</s>")
+    for arguments, status, part in [
+        ([tmp_path / "none"], 3, "none: no file below it"),
+        *(([source, "--val-tokens", tokens], 2, "--val-tokens") for tokens in ("501", "1k", "100M")),
+        ([source, "--dataset", "x"], 2, "--dataset"), ([source, "--shard-tokens", 0], 2, "--shard-tokens"),
+        (["-", "--resume"], 2, "--resume cannot continue"), ([source, "--name", "retrieval"], 2, "--name"),
+        ([source, "--end-of-text", "<|eot|>"], 2, "the vocabulary has no <|eot|>"),
+        ([source, "--tokenizer", broken], 2, "broken.json: not a tokenizer.json"),
+        ([source, "--tokenizer", tmp_path / "two.json"], 2, "has <|endoftext|>, </s>. Name the"),
+    ]:  # fmt: skip
+        using = BYTES if "--val-tokens" in arguments else tokenizer
+        assert part in run(using, out, *arguments, expect=status)
+    assert not list(out.iterdir())
+    run((tmp_path / "two.json",), out, source, "--end-of-text", "</s>", "--val-tokens", 0)
+    assert shards(out)["toy_train_000001.bin"][0] == two.token_to_id("</s>")
 
 
-@pytest.mark.parametrize(
-    "package, arguments",
-    [
-        ("tokenizers", ["a.txt"]),
-        ("tiktoken", ["a.txt", "--tokenizer", "gpt2"]),
-        ("pyarrow", ["a.parquet"]),
-        ("datasets", ["--dataset", "HuggingFaceFW/fineweb"]),
-    ],
-)
+@pytest.mark.parametrize("package, arguments", [
+    ("tokenizers", ["a.txt"]), ("tiktoken", ["a.txt", "--tokenizer", "gpt2"]), ("pyarrow", ["a.parquet"]),
+    ("datasets", ["--dataset", "HuggingFaceFW/fineweb"]),
+])  # fmt: skip
 def test_a_missing_package_is_named_with_what_installs_it(tokenizer, tmp_path, monkeypatch, package, arguments):
-    (tmp_path / "a.txt").write_text("text")
-    (tmp_path / "a.parquet").write_bytes(parquet(["x"]))
-    arguments = [tmp_path / a if a.startswith("a.") else a for a in arguments]
+    put(tmp_path, {"a.txt": "text", "a.parquet": parquet(["x"])})
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     error = run(tokenizer, tmp_path / "out", *arguments, expect=2)
     assert f"needs the Python package {package}" in error

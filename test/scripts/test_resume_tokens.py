@@ -13,8 +13,8 @@ import pytest
 import tokenizers
 
 from toy_tokens import (
-    BYTES, DOCUMENTS, PROGRAM, command, document, documents_in, prepare_tokens, run, shards, split_of, tokenizer,
-    write_jsonl,
+    BYTES, DOCUMENTS, PROGRAM, command, document, documents_in, jsonl, prepare_tokens, put, run, shards, split_of,
+    tokenizer,
 )  # fmt: skip
 import token_shards
 
@@ -26,7 +26,7 @@ def contents(folder, pattern="*"):
 @pytest.fixture
 def prepared(tokenizer, tmp_path):
     """The arguments of a call that made shards, and their folder."""
-    source, out = write_jsonl(tmp_path / "a.jsonl", DOCUMENTS), tmp_path / "out"
+    [source], out = put(tmp_path, {"a.jsonl": jsonl(DOCUMENTS)}), tmp_path / "out"
     arguments = [source, "--val-tokens", 700, "--shard-tokens", 3000, "--resume"]
     run(tokenizer, out, *arguments)
     return arguments, out
@@ -36,7 +36,7 @@ def prepared(tokenizer, tmp_path):
 def long_input(tokenizer, tmp_path_factory):
     """A file that takes seconds to tokenize, and the shards of an uninterrupted call."""
     folder = tmp_path_factory.mktemp("long")
-    source = write_jsonl(folder / "a.jsonl", [document(i, 2000) for i in range(800)])
+    (source,) = put(folder, {"a.jsonl": jsonl(document(i, 2000) for i in range(800))})
     run(tokenizer, folder / "whole", source, "--val-tokens", 5000, "--shard-tokens", 30_000)
     return source, contents(folder / "whole", "*.bin")
 
@@ -66,7 +66,7 @@ def test_a_resumed_call_writes_what_an_uninterrupted_one_does(tokenizer, long_in
 @pytest.mark.parametrize("shard_tokens", [1, 7, 64])
 def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatch, shard_tokens):
     """Resuming from every state that a call passes through gives the same shards."""
-    source = write_jsonl(tmp_path / "a.jsonl", ["", "the quick fox", "x", "", "über dog", "", "the", "fox", ""])
+    (source,) = put(tmp_path, {"a.jsonl": jsonl(["", "the quick fox", "x", "", "über dog", "", "the", "fox", ""])})
     arguments = [source, "--val-tokens", 5, "--shard-tokens", shard_tokens]
     run(tokenizer, tmp_path / "one", *arguments, "--shard-tokens", 10_000)
     out, states = tmp_path / "out", []
@@ -90,56 +90,47 @@ def test_shards_may_begin_anywhere_in_a_document(tokenizer, tmp_path, monkeypatc
         assert contents(out, "*.bin") == expected
 
 
-def test_going_on_needs_the_same_input_and_options(tokenizer, prepared, tmp_path):
+def test_going_on_needs_the_same_input_options_and_shards(tokenizer, prepared, tmp_path):
     arguments, out = prepared
     source, *_ = arguments
-    assert "Continue with --resume" in run(tokenizer, out, *arguments[:-1], expect=2)
-    assert "val_tokens differs from" in run(tokenizer, out, *arguments, "--val-tokens", 701, expect=2)
     changed = tokenizers.Tokenizer.from_file(str(tokenizer[0]))
     changed.add_tokens(["more"])
     changed.save(str(tmp_path / "other.json"))
-    assert "tokenizer differs from" in run((tmp_path / "other.json",), out, *arguments, expect=2)
-    (out / "toy_train_000002.bin").write_bytes(b"short")
-    assert "toy_train_000002.bin is missing or" in run(tokenizer, out, *arguments, expect=2)
-    status = source.stat()
-    # Another size at the same time, and the same size at another time.
-    for documents, later_ns in ((DOCUMENTS + ["more"], 0), (DOCUMENTS[:5] + [DOCUMENTS[5][::-1]] + DOCUMENTS[6:], 1)):
-        write_jsonl(source, documents)
-        assert (source.stat().st_size == status.st_size) == bool(later_ns)
-        os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + later_ns))
-        assert "inputs differs from" in run(tokenizer, out, *arguments, expect=2)
-
-
-# --- shards and states that do not belong together ----------------------------------------------------------------
-
-
-def test_shards_without_a_state_are_not_gone_on_with(tokenizer, prepared):
-    arguments, out = prepared
+    status, before = source.stat(), contents(out)
+    state = json.loads(before["toy.state.json"])
+    refused = lambda *more, using=tokenizer: run(using, out, *arguments, *more, expect=2)
+    assert "--resume" in run(tokenizer, out, *arguments[:-1], expect=2)
+    assert "val_tokens differs from" in refused("--val-tokens", 701)
+    assert "tokenizer differs from" in refused(using=(tmp_path / "other.json",))
+    # Shards and states that do not belong together: one too short, one too many, one more than the state has, no state.
+    files = {"toy_train_000002.bin": b"short", f"toy_train_{len(shards(out)):06d}.bin": b"of another call"}
+    shorter = state | {"complete": False, "shard_tokens": state["shard_tokens"][:2]}
+    files |= {"toy.state.json": json.dumps(shorter).encode()}
+    for name, content in files.items():
+        (out / name).write_bytes(content)
+        assert (name if "train" in name else "toy_train_000003.bin") in refused()
+        (out / name).unlink()
+        if name in before:
+            (out / name).write_bytes(before[name])
     (out / "toy.state.json").unlink()
-    before = contents(out)
-    error = run(tokenizer, out, *arguments, expect=2)
+    error = refused()
     assert "toy_train_000001.bin exists" in error and "toy.state.json" in error
+    del before["toy.state.json"]
     assert contents(out) == before
     # Shards of another name that begins in the same way are not touched.
     for path in out.iterdir():
         path.rename(out / path.name.replace("toy_", "toy_old_"))
     run(tokenizer, out, *arguments)
-
-
-def test_shards_beyond_those_of_the_state_are_refused(tokenizer, prepared):
-    arguments, out = prepared
-    beyond = out / f"toy_train_{len(shards(out)):06d}.bin"
-    beyond.write_bytes(b"of another call")
-    assert f"{beyond.name} is not one of the" in run(tokenizer, out, *arguments, expect=2)
-    beyond.unlink()
-    state = json.loads((out / "toy.state.json").read_text())
-    del state["shard_tokens"][2:]
-    (out / "toy.state.json").write_text(json.dumps(state | {"complete": False}))
-    assert "toy_train_000003.bin is not one of the" in run(tokenizer, out, *arguments, expect=2)
+    # Another size at the same time, and the same size at another time.
+    for documents, later_ns in ((DOCUMENTS + ["more"], 0), (DOCUMENTS[:5] + [DOCUMENTS[5][::-1]] + DOCUMENTS[6:], 1)):
+        source.write_bytes(jsonl(documents))
+        assert (source.stat().st_size == status.st_size) == bool(later_ns)
+        os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns + later_ns))
+        assert "inputs differs from" in refused()
 
 
 def test_a_torn_state_is_a_clear_error(tmp_path):
-    arguments = [write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:20]), "--val-tokens", 0, "--resume"]
+    arguments = [*put(tmp_path, {"a.jsonl": jsonl(DOCUMENTS[:20])}), "--val-tokens", 0, "--resume"]
     run(BYTES, tmp_path / "out", *arguments)
     path = tmp_path / "out" / "toy.state.json"
     good = path.read_bytes()
@@ -163,7 +154,7 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(os, "replace", note_replace)
-    run(BYTES, tmp_path / "out", write_jsonl(tmp_path / "a.jsonl", DOCUMENTS[:5]), "--val-tokens", 0)
+    run(BYTES, tmp_path / "out", *put(tmp_path, {"a.jsonl": jsonl(DOCUMENTS[:5])}), "--val-tokens", 0)
     state = [("sync", "toy.state.json.part"), ("name", "toy.state.json"), ("sync", "out")]
     shard = [("sync", "toy_train_000001.bin.part"), ("name", "toy_train_000001.bin")]
     assert calls == [*state, *shard, *state, *state]
@@ -175,19 +166,22 @@ def test_a_state_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
 class Hub:
     """A data set with several commits; the last one is current."""
 
-    def __init__(self, monkeypatch, commits):
-        self.commits, self.reachable, self.loaded = commits, True, []
-        monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=self.load_dataset))
-        monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(HfApi=lambda: self))
+    def __init__(self, monkeypatch, commits, reachable=True):
+        self.commits, self.reachable, self.loaded = commits, reachable, set()
+        monkeypatch.setitem(sys.modules, "datasets", self)
+        monkeypatch.setitem(sys.modules, "huggingface_hub", self)
+        monkeypatch.setattr(prepare_tokens, "BATCH_CHARACTERS", 1000)
+
+    def HfApi(self):
+        return self
 
     def dataset_info(self, name):
-        assert name == "some/set"
         if not self.reachable:
             raise RuntimeError("no network")
         return types.SimpleNamespace(sha=list(self.commits)[-1])
 
     def load_dataset(self, *_, revision, **options):
-        self.loaded.append(revision)
+        self.loaded.add(revision)
         for text in self.commits[revision or list(self.commits)[-1]]:
             if isinstance(text, Exception):
                 raise text
@@ -195,54 +189,42 @@ class Hub:
 
 
 CUT = [*DOCUMENTS[:300], OSError("the connection is lost")]
-STREAM = ["--dataset", "some/set", "--val-tokens", 1000, "--shard-tokens", 500]
+STREAM = ["--dataset", "some/set", "--val-tokens", 3000, "--shard-tokens", 500]
 
 
-def encoded(tokenizer, texts):
-    return [tuple(tokenizer[1](text)) for text in texts]
-
-
-def documents_of(tokenizer, folder):
+def documents_of(folder):
     """The documents of validation and of training, as tokens."""
-    return [documents_in(tokens, tokenizer[2]) for tokens in split_of(folder)]
+    return [documents_in(tokens, 256) for tokens in split_of(folder)]
 
 
-def test_a_data_set_is_gone_on_with_at_the_commit_it_was_begun_at(tokenizer, tmp_path, monkeypatch):
-    hub = Hub(monkeypatch, {"c0ffee": CUT})
-    monkeypatch.setattr(prepare_tokens, "BATCH_CHARACTERS", 1000)
-    assert "the connection is lost" in run(tokenizer, tmp_path, *STREAM, expect=3)
-    assert 2 < len(shards(tmp_path)) < 60 and json.loads((tmp_path / "toy.state.json").read_text())["documents"] > 50
-    hub.commits = {"c0ffee": DOCUMENTS, "decade": DOCUMENTS[::-1]}
-    hub.reachable = False  # it is not asked again
-    assert "warning" not in run(tokenizer, tmp_path, *STREAM, "--resume")
-    assert hub.loaded and set(hub.loaded) == {"c0ffee"}
-    val, train = documents_of(tokenizer, tmp_path)
-    assert collections.Counter(val + train) == collections.Counter(encoded(tokenizer, DOCUMENTS))
+EVERY = [tuple(text.encode()) for text in DOCUMENTS]
 
 
-def test_where_the_commit_cannot_be_known_it_is_said(tokenizer, tmp_path, monkeypatch):
-    hub = Hub(monkeypatch, {"c0ffee": CUT})
-    monkeypatch.setattr(prepare_tokens, "BATCH_CHARACTERS", 1000)
-    hub.reachable = False
-    error = run(tokenizer, tmp_path, *STREAM, expect=3)
-    assert "some/set" in error and "no network" in error and "--resume cannot detect" in error
-    hub.commits, hub.reachable = {"c0ffee": DOCUMENTS}, True
-    assert "--resume cannot detect" in run(tokenizer, tmp_path, *STREAM, "--resume")
-    assert set(hub.loaded) == {None}
-    assert sum(map(len, documents_of(tokenizer, tmp_path))) == len(DOCUMENTS)
+@pytest.mark.parametrize("reachable", [True, False])
+def test_a_data_set_is_gone_on_with_at_the_commit_it_was_begun_at(tmp_path, monkeypatch, reachable):
+    """Where the commit cannot be known, it is said."""
+    hub = Hub(monkeypatch, {"c0ffee": CUT}, reachable)
+    error = run(BYTES, tmp_path, *STREAM, expect=3)
+    assert "the connection is lost" in error and ("no network" in error and "some/set" in error) != reachable
+    assert 2 < len(shards(tmp_path)) < 120 and json.loads((tmp_path / "toy.state.json").read_text())["documents"] > 50
+    hub.commits = {"c0ffee": DOCUMENTS, "decade": DOCUMENTS[::-1]} if reachable else {"c0ffee": DOCUMENTS}
+    hub.reachable = not reachable  # it is not asked again
+    assert ("--resume cannot detect" in run(BYTES, tmp_path, *STREAM, "--resume")) != reachable
+    assert hub.loaded == {"c0ffee" if reachable else None}
+    val, train = documents_of(tmp_path)
+    assert collections.Counter(val + train) == collections.Counter(EVERY)
 
 
-def test_of_a_data_set_validation_takes_documents_of_its_first_part(tokenizer, tmp_path, monkeypatch):
+def test_of_a_data_set_validation_takes_documents_of_its_first_part(tmp_path, monkeypatch):
     """One in ten until there are enough, as its size is unknown."""
     Hub(monkeypatch, {"c0ffee": [*DOCUMENTS, " "] * 3})
-    assert "3 blank" in run(tokenizer, tmp_path, *STREAM, "--val-tokens", "1k")
-    val, train = documents_of(tokenizer, tmp_path)
-    every = encoded(tokenizer, DOCUMENTS) * 3
-    assert collections.Counter(val + train) == collections.Counter(every)
-    assert 600 < sum(map(len, val)) < 1400
-    places = [every.index(document) for document in val]
+    assert "3 blank" in run(BYTES, tmp_path, *STREAM)
+    val, train = documents_of(tmp_path)
+    assert collections.Counter(val + train) == collections.Counter(EVERY * 3)
+    assert 2000 < sum(map(len, val)) < 4500
+    places = [EVERY.index(document) for document in val]
     assert places == sorted(places) and 100 < places[-1] < 300
     Hub(monkeypatch, {"c0ffee": DOCUMENTS})  # small: a tenth of it and not 10M tokens
-    run(tokenizer, tmp_path / "small", *STREAM, "--val-tokens", "10M")
-    val, _ = documents_of(tokenizer, tmp_path / "small")
+    run(BYTES, tmp_path / "small", *STREAM, "--val-tokens", "10M")
+    val, _ = documents_of(tmp_path / "small")
     assert 0.05 < len(val) / len(DOCUMENTS) < 0.15

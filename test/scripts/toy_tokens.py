@@ -1,6 +1,5 @@
 """Input for the tests of scripts/prepare_tokens.py, and a reader of shards written from the format's description."""
 
-import itertools
 import json
 import random
 import subprocess
@@ -24,7 +23,7 @@ def document(number, words=60):
     return " ".join(chosen.choice(WORDS) for _ in range(chosen.randrange(1, words)))
 
 
-DOCUMENTS = [text for i in range(400) if (text := document(i)).strip()]
+DOCUMENTS = [document(i) for i in range(400)]
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +43,7 @@ def tokenizer(tmp_path_factory):
 
 def tokens_of(tokenizer, documents):
     _, encode, end = tokenizer
-    return list(itertools.chain.from_iterable([end, *encode(text)] for text in documents))
+    return [token for text in documents for token in [end, *encode(text)]]
 
 
 def documents_in(tokens, end):
@@ -105,6 +104,14 @@ def split_of(folder):
     return [np.concatenate([none, *found]) for found in parts.values()]
 
 
-def write_jsonl(path, documents):
-    path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(documents)))
-    return path
+def jsonl(documents, end="\n"):
+    return "".join(json.dumps({"text": text}) + end for text in documents).encode()
+
+
+def put(folder, files):
+    """Writes contents by name, and the folders that they are in. Returns the paths."""
+    paths = [folder / name for name in files]
+    for path, content in zip(paths, files.values()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return paths
