@@ -12,6 +12,7 @@
 #include "catch.h"
 #include "cost/make_experiment.h"
 #include "engine/engine_cases.h"
+#include "engine/engines.h"
 #include "experiment/run_steps.h"
 #include "process/allocations.h"
 #include "run/checkpoint_reader.h"
