@@ -47,8 +47,8 @@ class Regime:
 def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None, buffers=None):
     """The method in plain PyTorch. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step)
     is needed only if it is not constant. BatchNorm statistics begin with `buffers`, by worker, or the model's. Returns
-    (step, worker) -> loss, steps from 1; (step, worker) -> number of correct predictions; and each worker's own BatchNorm statistics, meaningless for
-    hidden units that it does not have."""
+    (step, worker) -> loss, steps from 1; (step, worker) -> number of correct predictions; and each worker's own BatchNorm
+    statistics, meaningless for hidden units that it does not have."""
     losses, correct = {}, {}
     workers = range(regime.workers)
     buffers = buffers or [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]
@@ -77,6 +77,6 @@ def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=N
             torch.nn.utils.clip_grad_norm_(parameters.values(), clip_norm)
         if learning_rate:
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step)
+                group["lr"] = learning_rate(step) * group["lr_factor"]
         optimizer.step()
     return losses, correct, buffers

@@ -1,5 +1,5 @@
 // The masked step on ranks that are threads, against the oracle and against wrong values. Every model in
-// every regime: test/cli/test_transformers.py and test_equivalence.py.
+// every regime: test/cli/test_equivalence.py.
 
 #include <ATen/ATen.h>
 
