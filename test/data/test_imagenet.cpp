@@ -9,7 +9,7 @@ using namespace sdp;
 using namespace sdp::testing;
 
 // Pixels, order, labels and training crops are compared with torchvision by oracle_images.py; the commands
-// that messages print are run by cli/test_printed_commands.py.
+// that messages print are run by cli/test_inputs.py.
 
 namespace {
 
