@@ -1,4 +1,4 @@
-// What TensorBoard reads from the files, and their checksums: test/cli/test_events.py.
+// What TensorBoard reads from the files, and their checksums: test/cli/test_resume.py.
 
 #include <cmath>
 
