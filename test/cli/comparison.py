@@ -47,8 +47,8 @@ def train_and_compare(folder, data, processes, learning_rate=None, **sections):
 
 
 def compare_run(run_dir, data, learning_rate=None, ends=None):
-    """`ends`: the last steps of the parts of a run that went on with another division, which each begin with the averages over the
-    owners of BatchNorm statistics."""
+    """`ends`: the last steps of the parts of a run that went on with another division. A part begins with the averages
+    over the owners of BatchNorm statistics."""
     spec = json.loads((run_dir.parents[1] / "run.yaml").read_text())
     precision, optimizer = spec["train"]["precision"], spec["optimizer"]
     inputs, labels = read_tokens(data) if reads_tokens(spec["model"]) else harness.read_cifar10(data, "train")

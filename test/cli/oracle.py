@@ -47,8 +47,8 @@ class Regime:
 def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None, buffers=None):
     """The method in plain PyTorch. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step)
     is needed only if it is not constant. BatchNorm statistics begin with `buffers`, by worker, or the model's. Returns
-    (step, worker) -> loss, steps from 1; (step, worker) -> number of correct predictions; and each worker's own BatchNorm
-    statistics, meaningless for hidden units that it does not have."""
+    (step, worker) -> loss, steps from 1; (step, worker) -> number of correct predictions; and each worker's own
+    BatchNorm statistics, meaningless for hidden units that it does not have."""
     losses, correct = {}, {}
     workers = range(regime.workers)
     buffers = buffers or [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]

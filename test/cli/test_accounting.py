@@ -66,7 +66,8 @@ def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode,
 
     def in_training_and_evaluation(said):
         line = [line for line in (run / "log.txt").read_text().splitlines() if said in line][-1]
-        return [float(number) * {"K": 2**10, "M": 2**20}[unit] for number, unit in re.findall(r"([\d.]+) ([KM])iB in", line)]
+        unit = {"K": 2**10, "M": 2**20}
+        return [float(number) * unit[prefix] for number, prefix in re.findall(r"([\d.]+) ([KM])iB in", line)]
 
     training, evaluation = in_training_and_evaluation("finished after step 8")
     assert training == pytest.approx(before, rel=0.02) and evaluation > 1.2 * training

@@ -21,7 +21,8 @@ STEPS = 3  # of the runs whose traces tell the samples of each batch
 BATCH = 4
 TOLERANCE = 1e-9
 REGIMES = {
-    "N-SDP": ("neuron", "forward"), "B-SDP": ("block", "forward"), "B_b-SDP": ("block", "backward"), "N_b-SDP": ("neuron", "backward"),
+    "N-SDP": ("neuron", "forward"), "B-SDP": ("block", "forward"),
+    "N_b-SDP": ("neuron", "backward"), "B_b-SDP": ("block", "backward"),
 }  # fmt: skip
 IMAGE_MODELS = [name for name, model in MODELS.items() if not reads_tokens(model) and name not in VARIANTS]
 
@@ -31,9 +32,9 @@ class Experiment:
 
     def __init__(self, folder, data, model):
         self.sections = {
-            "model": MODELS[model], "subnetwork": {"unit": "branch"},
+            "model": MODELS[model], "subnetwork": {"unit": "branch"}, "eval": {"recalibrate_batches": 0},
             "train": {"batch_size_per_worker": BATCH, "max_steps": STEPS},
-            "checkpoint": {"at_start": True, "every_steps": 1, "keep_last": STEPS + 1}, "eval": {"recalibrate_batches": 0},
+            "checkpoint": {"at_start": True, "every_steps": 1, "keep_last": STEPS + 1},
         }  # fmt: skip
         self.run_dir = harness.train(folder, "run", data, 1, **self.sections)
         self.config = folder / "run.yaml"
@@ -119,7 +120,8 @@ def expected(model, plan, rounds):
                 cosines.setdefault((name, worker), []).append((a @ b / math.prod(norms), *norms))
                 elements[name, worker] = int(mask.sum())
         for index, unit in enumerate(plan["units"]):
-            vector_of = lambda gradients: np.concatenate([gradients[name][where].numpy() for name, where in units[index].items()])
+            own_part = units[index].items()
+            vector_of = lambda gradients: torch.cat([gradients[name][where] for name, where in own_part]).numpy()
             g = np.stack([vector_of(gradients) for gradients in full])
             estimate = np.mean([vector_of(own[k]) for k in unit["owners"]], axis=0)
             deviations[index, 0] += np.sum((estimate - g.mean(0)) ** 2) / len(rounds)
@@ -199,7 +201,8 @@ def test_every_regime_at_initialization(tmp_path, experiments, model):
 
 def test_a_run(tmp_path, data, resnet):
     """Its newest checkpoint in several regimes; all its checkpoints in its own."""
-    run_dir = harness.train(tmp_path, "short", data, 1, **resnet.sections | {"train": resnet.sections["train"] | {"max_steps": 2}})
+    train = resnet.sections["train"] | {"max_steps": 2}
+    run_dir = harness.train(tmp_path, "short", data, 1, **resnet.sections | {"train": train})
     similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "bsdp,bbsdp,nsdp")
     for regime in ("B-SDP", "B_b-SDP", "N-SDP"):
         compare(similarity, deviation, regime, resnet.model(2, run_dir), resnet.plan(regime), [resnet.batches(2)])

@@ -108,8 +108,8 @@ def test_doctor_checks_two_processes_and_saves_their_profile(tmp_path):
     found, _, status = doctor("--nproc", "2", "--output", run, "--save", profile, expect=0)
     assert found["processes"] == 2 and [rank["rank"] for rank in found["ranks"]] == [0, 1]
     assert all(rank["device"] == "CPU" and rank["threads"] == 1 and rank["interface"] == "lo" for rank in found["ranks"])
-    assert {"PASS"} == {status[check] for check in ["versions", "devices", "network", "exchange", "masked step", "device rates",
-                                                    "exchange rates", "profile", "run folder"]}, status
+    checks = ["versions", "devices", "network", "exchange", "masked step", "device rates", "exchange rates", "profile"]
+    assert all(status[check] == "PASS" for check in [*checks, "run folder"]), status
     assert list(run.iterdir()) == []
     # The plan uses the profile's rates for the run's precision.
     config = harness.write_config(tmp_path, "planned", tmp_path)

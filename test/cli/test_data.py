@@ -74,8 +74,8 @@ def imagenet_run(tmp_path, name, folder, **sections):
 
 
 def test_imagenet_is_evaluated_as_torchvision_would(tmp_path):
-    """The exported weights in torchvision's model, on torchvision's ImageFolder and transforms. An image of each split is damaged,
-    which ends training with its name, or is skipped and counted."""
+    """The exported weights in torchvision's model, on torchvision's ImageFolder and transforms. An image of each split
+    is damaged, which ends training with its name, or is skipped and counted."""
     folder = write_imagenet(tmp_path / "imagenet", per_class=5, size=(90, 80))
     in_training, broken = folder / "train" / "n02102040" / "train_3.JPEG", folder / "val" / "n01443537" / "val_2.JPEG"
     for path in (in_training, broken):

@@ -10,34 +10,37 @@ from library_models import library_model
 from small_models import LLAMA, MODELS, RESNET18, TOKENS, write_tokens
 
 
-def case(name, workers, coverage, processes, regime, rule="sgd", steps=3, batch=2, model=(), subnetwork=(), optimizer=(), train=()):
+def case(name, workers, coverage, processes, regime, rule="sgd", steps=3, batch=2, **more):
     """The sections of a run, with more keys of each, and its processes."""
-    own = {"workers": workers, "coverage": coverage, "construction": regime[0], "masking": regime[1]}
-    return {
-        "model": MODELS[name] | dict(model), "subnetwork": own | dict(subnetwork),
-        "optimizer": OPTIMIZERS[rule] | dict(optimizer), "eval": {"recalibrate_batches": 0},
-        "train": {"max_steps": steps, "batch_size_per_worker": batch} | dict(train),
-    }, processes  # fmt: skip
+    sections = {
+        "model": MODELS[name], "optimizer": OPTIMIZERS[rule], "eval": {"recalibrate_batches": 0},
+        "subnetwork": {"workers": workers, "coverage": coverage, "construction": regime[0], "masking": regime[1]},
+        "train": {"max_steps": steps, "batch_size_per_worker": batch},
+    }  # fmt: skip
+    return {section: keys | more.get(section, {}) for section, keys in sections.items()}, processes
 
 
 # Several workers per process as well as one each: processes divide the workers.
 SIZES = [(8, "4/8", 1), (3, "2/3", 3), (8, "7/8", 1), (8, "3/8", 4), (4, "1", 2)]
 IN_FP32 = {"rule": "adamw_smooth", "steps": 1, "train": {"precision": "fp32"}}
+BRANCHES = {"unit": "branch"}
 THREE_SLICES = {"slices_per_branch": 3}  # a worker may have none
+OTHERS = "swin", "vit", "llama_3"
 CASES = [
     # Two regimes for each size, so that each regime is tested with two of them.
-    *(case("resnet18", *size, REGIMES[regime], steps=4, batch=4) for i, size in enumerate(SIZES) for regime in {i % 4, (i + 2) % 4}),
-    # Every model in all regimes, except for those below. The LLaMA without grouped queries differs only where heads are divided.
-    *(case(name, *SIZES[(i + n) % 4], REGIMES[i]) for n, name in enumerate(("swin", "vit", "llama_3")) for i in range(4)),
-    *(case(name, *SIZES[4], REGIMES[i]) for i, name in enumerate(("swin", "vit", "llama_3"))),
+    *(case("resnet18", *size, REGIMES[j % 4], steps=4, batch=4) for i, size in enumerate(SIZES) for j in (i, i + 2)),
+    # Every model in all regimes but for those below. The LLaMA without grouped queries differs where heads are divided.
+    *(case(name, *SIZES[(i + n) % 4], REGIMES[i]) for n, name in enumerate(OTHERS) for i in range(4)),
+    *(case(name, *SIZES[4], REGIMES[i]) for i, name in enumerate(OTHERS)),
     *(case("llama", *size, REGIMES[i + 2]) for i, size in enumerate(SIZES[:2])),
     # Bottlenecks have layers that are not sliced; without a slice of a branch, GPT-2 still has its output's bias.
     *(case("resnet50", 4, "1/4", 1, REGIMES[i], subnetwork=THREE_SLICES if i > 1 else {}) for i in range(4)),
-    *(case("gpt2", 4, ["1/4", "2/4"][i % 2], 1, REGIMES[i], subnetwork={"unit": "branch"} | (THREE_SLICES if i > 1 else {}))
+    *(case("gpt2", 4, ["1/4", "2/4"][i % 2], 1, REGIMES[i], subnetwork=BRANCHES | (THREE_SLICES if i > 1 else {}))
       for i in range(4)),
     # Of width 16: in fp32, PyTorch's own narrower shortcuts may write beyond their buffers (oneDNN issue 6035).
-    *(case("resnet18", 4, "2/4", 2, REGIMES[i], batch=4, model={"width": 16}, optimizer={"shard": i == 1}, **IN_FP32) for i in (1, 2)),
-    *(case(name, 4, "2/4", 2, REGIMES[i], subnetwork={"unit": "branch"}, **IN_FP32) for i, name in ((1, "swin"), (2, "llama_3"))),
+    *(case("resnet18", 4, "2/4", 2, REGIMES[i], batch=4, model={"width": 16}, optimizer={"shard": i == 1}, **IN_FP32)
+      for i in (1, 2)),
+    *(case(name, 4, "2/4", 2, REGIMES[i], subnetwork=BRANCHES, **IN_FP32) for i, name in ((1, "swin"), (2, "llama_3"))),
     # Small buckets, several workers per process, accumulation and clipping at once. State that is not sharded, in every
     # regime; in most other tests it is.
     *(case("mlp", 4, "3/4", 2, REGIMES[i], optimizer, 6, 4, model={"width": 24, "depth": 5, "hidden_width": 40},
@@ -77,8 +80,9 @@ def test_groups_schedule_and_average_are_torch_optims(tmp_path, data, constructi
     optimizer = {**OPTIMIZERS[rule], "groups": GROUPS, "ema_decay": 0.7, **own}
     learning_rate = lambda step: optimizer["lr"] * (step / 2 if step <= 2 else 1 - (step - 3) / 4)
     run_dir = train_and_compare(
-        tmp_path, data, 2, learning_rate, subnetwork={"construction": construction, "masking": masking}, optimizer=optimizer,
-        schedule={"name": "linear", "warmup_steps": 2}, train={"max_steps": 6, "log_every_steps": 1}, eval=UNCORRECTED,
+        tmp_path, data, 2, learning_rate, subnetwork={"construction": construction, "masking": masking},
+        optimizer=optimizer, schedule={"name": "linear", "warmup_steps": 2},
+        train={"max_steps": 6, "log_every_steps": 1}, eval=UNCORRECTED,
     )
     logged = [line["lr"] for line in harness.records(run_dir, "train")]
     assert logged == pytest.approx([learning_rate(step) for step in range(1, 7)], rel=1e-12)

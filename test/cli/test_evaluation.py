@@ -172,12 +172,13 @@ def export(run_dir, out):
 
 
 def check_export(tmp_path, run_dir, record, images, chosen, labels):
-    """With recalibrated statistics and branch scale, PyTorch finds the reported loss with the exported file, read and given its
-    input by the code of docs/import_export.md. `eval` writes the same logits."""
+    """With recalibrated statistics and branch scale, PyTorch finds the reported loss with the exported file, read and
+    given its input by the code of docs/import_export.md. `eval` writes the same logits."""
     state = export(run_dir, tmp_path / "model.safetensors")
     page = (Path(__file__).parents[2] / "docs" / "import_export.md").read_text()
     *_, narrow, _, transform = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    names = {"folder": tmp_path, "json": json, "math": math, "torch": torch, "torchvision": torchvision, "safetensors": safetensors}
+    names = {"folder": tmp_path, "json": json, "math": math, "torch": torch, "torchvision": torchvision}
+    names["safetensors"] = safetensors
     exec(narrow + transform, names)
     assert "architecture" not in names["config"] and names["config"]["label_names"][3] == "cat"
     loss = lambda inputs: F.cross_entropy(names["model"](inputs), labels).item()

@@ -34,8 +34,8 @@ EVALUATION = TRAFFIC | {
 }
 step_is_done = lambda run_dir, _: harness.records(run_dir, "train")
 its_file_is_begun = lambda run_dir, rank: list(run_dir.glob(f"checkpoints/.step-00000001.partial/process-{rank:05d}-*"))
-# What is trained, when the process that is lost is suspended, and seconds until then: after a step, the others come to the next
-# exchange, or all to the evaluation; a checkpoint is complete only when all files are.
+# What is trained, when the process that is lost is suspended, and seconds until then: after a step, the others come to
+# the next exchange, or all to the evaluation; a checkpoint is complete only when all files are.
 PHASES = {
     "(reduce|gather)": (TRAFFIC, step_is_done, 0, 1), "evaluation": (EVALUATION, step_is_done, 0.5, 0),
     "saving a checkpoint": (TRAFFIC | {"checkpoint": {"at_start": False, "every_steps": 1}}, its_file_is_begun, 0, 1),
@@ -222,8 +222,8 @@ def test_placement_does_not_change_the_experiment(tmp_path, data):
 
 
 def test_ranks_that_do_not_fit_are_refused(tmp_path, data):
-    """With different specs, named by the processes that they become: rank 1, on the first node, runs process 2 under pack. And
-    not numbered node by node."""
+    """With different specs, named by the processes that they become: rank 1, on the first node, runs process 2 under
+    pack. And not numbered node by node."""
     subnetwork = {**published(tmp_path, 4, [[0, 2], [1, 3]]), "placement": "pack"}
     config = harness.write_config(tmp_path, "run", data, subnetwork=subnetwork)
     odd = lambda rank: ["--set", "optimizer.lr=0.04"] if rank == 1 else []

@@ -1,5 +1,5 @@
-"""Weights of torchvision and transformers are imported and exported unchanged in every regime, whatever stands before their
-names; one worker's subnetwork is exported as a smaller model; and files that do not fit are refused."""
+"""Weights of torchvision and transformers are imported and exported unchanged in every regime, whatever stands before
+their names; one worker's subnetwork is exported as a smaller model; and files that do not fit are refused."""
 
 import json
 import re
@@ -46,7 +46,8 @@ def write_spec(folder, data, model, subnetwork=(), **sections):
         sections["data"] = {"name": "tokens", "path": str(data), "sequence_length": TOKENS}
     return harness.write_config(
         folder, sections.pop("name", "run"), data, model=model, subnetwork={"coverage": "2/4"} | dict(subnetwork),
-        train={"precision": "fp32", "max_steps": 1, "batch_size_per_worker": 2}, eval={"recalibrate_batches": 0}, **sections,
+        train={"precision": "fp32", "max_steps": 1, "batch_size_per_worker": 2}, eval={"recalibrate_batches": 0},
+        **sections,
     )
 
 
@@ -94,8 +95,8 @@ OF_MODEL = {"resnet18": REGIMES} | dict.fromkeys(VARIANTS, REGIMES[2:3])
 CASES = [(name, dict, "", regime) for name in MODELS for regime in OF_MODEL.get(name, REGIMES[1:3])]
 CASES += [(name, prefixed(prefix, instead_of), prefix, REGIMES[0]) for name, prefix, instead_of in [
     ("resnet18", "module.", ""), ("llama", "module._orig_mod.", ""), ("mlp", "student.", ""),
-    ("llama_gqa_tied", "net.backbone.", ""), ("gpt2", "module._orig_mod.model.", ""), ("gpt2", "module.", "transformer."),
-    ("llama_gqa_tied", "", "model."),
+    ("llama_gqa_tied", "net.backbone.", ""), ("llama_gqa_tied", "", "model."), ("gpt2", "module._orig_mod.model.", ""),
+    ("gpt2", "module.", "transformer."),
 ]]  # fmt: skip
 CASES += [(name, change, "", REGIMES[0]) for name, change in [
     ("llama_gqa_tied", lambda state: state | {"lm_head.weight": state["model.embed_tokens.weight"].clone()}),
@@ -149,7 +150,7 @@ def test_a_new_head_is_drawn_as_in_a_run_from_scratch(tmp_path, data_of, name):
 
 
 @pytest.mark.parametrize("regime", [
-    {"construction": "block"}, {"construction": "neuron", "assignment": "window"}, {"unit": "branch", "assignment": "window"},
+    {}, {"construction": "neuron", "assignment": "window"}, {"unit": "branch", "assignment": "window"},
 ])
 def test_a_workers_subnetwork_is_a_model_of_its_own(tmp_path, tokens, regime):
     """Without whole blocks, or with the same slices in every block, a subnetwork is a smaller LLaMA for transformers."""
@@ -290,8 +291,8 @@ REFUSALS = {  # model, what is different in the file, what the spec has, parts o
     "head of gpt2": refusal("gpt2", "lm_head.weight", lambda state: state | {
         "lm_head.weight": state["transformer.wte.weight"] + 1}),
     **{name: ("llama", lambda _, name=name: {name: torch.ones(2, 2)}, {}, ["adapter"]) for name in [
-        "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "base_model.model.model.layers.0.mlp.down_proj.ia3_l",
-        "layers.0.attn.q_proj.lora_a.weight"]},
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "layers.0.attn.q_proj.lora_a.weight",
+        "base_model.model.model.layers.0.mlp.down_proj.ia3_l"]},
     **{f"part of {name}": refusal(name, "criterion.weight", another_part) for name in ("resnet18", "llama")},
     **{f"bare name of {name}": (name, bare_first, {}, []) for name in ("mlp", "gpt2")},
 }  # fmt: skip

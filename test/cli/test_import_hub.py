@@ -13,9 +13,8 @@ from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig
 
 import harness
 from small_models import SCALING, VOCABULARY, read_tokens, write_tokens
-from test_import import (
-    GPT2, LLAMA, MODELS, assert_same, export_of, import_from, import_state, library, state_of, word_tokenizer, write_spec,
-)  # fmt: skip
+from test_import import GPT2, LLAMA, MODELS, assert_same, export_of, import_from, import_state
+from test_import import library, state_of, word_tokenizer, write_spec
 
 # Values other than transformers' defaults and ours, and weights so large that each shows in the loss.
 LLAMA_KEYS = {
@@ -32,12 +31,10 @@ GPT2_KEYS = {
     "initializer_range": 0.3,
 }
 # Rotary embeddings that are scaled, heads of a size of their own, and a tied head.
-LLAMA_3_SCALING = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256,
-}
-LLAMA_3_KEYS = LLAMA_KEYS | {
-    "head_dim": 6, "num_key_value_heads": 4, "tie_word_embeddings": True, "rope_theta": 10000.0, "rope_scaling": LLAMA_3_SCALING,
-}
+LLAMA_3_SCALING = {"rope_type": "llama3", "original_max_position_embeddings": SCALING["original_context"]}
+LLAMA_3_SCALING |= {key: value for key, value in SCALING.items() if key != "original_context"}
+LLAMA_3_KEYS = LLAMA_KEYS | {"head_dim": 6, "num_key_value_heads": 4, "tie_word_embeddings": True}
+LLAMA_3_KEYS |= {"rope_theta": 10000.0, "rope_scaling": LLAMA_3_SCALING}
 LLAMA_3_MODEL = {"kv_heads": 4, "tied_embeddings": True, "rope_theta": 10000, "head_size": 6, "rope_scaling": SCALING}
 KINDS = {
     "llama": (LlamaForCausalLM, LlamaConfig, LLAMA_KEYS, LLAMA_MODEL),
@@ -73,12 +70,12 @@ def spec_of(tmp_path, tokens, kind, model=(), name="run"):
     return write_spec(tmp_path, tokens, KINDS[kind][3] | dict(model), {"coverage": "1"}, name=name)
 
 
-# Keys whose absence means another value than that above, or another architecture. No weights of 32 channels fit most of these values.
+# Keys whose absence means another value than that above. No weights of 32 channels fit most of these values.
+SIZES = "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"
 ABSENT = {
-    "llama": ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "rope_theta",
-              "rms_norm_eps"],
+    "llama": [*SIZES, "rope_theta", "rms_norm_eps"],
     "gpt2": ["n_embd", "n_layer", "n_positions", "n_head", "vocab_size"],
-}  # fmt: skip
+}
 ADAPTS = {"rope_theta": ["model.rope_theta=10000.0"], "rms_norm_eps": ["model.norm_eps=1e-06"]}
 # Of which each changes what the model computes: keys of the libraries' configurations, of other models' and of tables.
 OTHERS = {
@@ -99,7 +96,7 @@ FORMS = [  # what config.json has and lacks, what the spec has, what a refusal n
     *((kind, keys, [], {}, [f"  {key} is " for key in keys], []) for kind, keys in OTHERS.items()),
     # Version 5 of transformers has the base and the scaling in rope_parameters, which version 4 does not read.
     ("llama", {"rope_parameters": DEFAULT}, [], {}, [], []),
-    ("llama_3", {"rope_parameters": LLAMA_3_SCALING | {"rope_theta": 10000.0}}, ["rope_scaling", "rope_theta"], {}, [], []),
+    ("llama_3", {"rope_parameters": LLAMA_3_SCALING | {"rope_theta": 1e4}}, ["rope_scaling", "rope_theta"], {}, [], []),
     ("llama_3", {}, [], {"head_size": 4, "rope_scaling": {"factor": 2.0}}, ["head_dim", "rope_scaling"],
      ["model.head_size=", "model.rope_scaling="]),
     ("llama", {"head_dim": None, "num_key_value_heads": None}, [], {}, [], []),
@@ -141,8 +138,8 @@ def test_config_json_means_what_transformers_reads(tmp_path, tokens, kind, chang
     export_of(tmp_path)
     assert loss_of_library(kind, tmp_path / "out", tokens) == pytest.approx(expected, abs=1e-7)
     theirs, ours = (KINDS[kind][1].from_pretrained(folder) for folder in (of_library, tmp_path / "out"))
-    for key in ("bos_token_id", "eos_token_id", "max_position_embeddings", *(["rope_scaling"] if kind == "llama_3" else [])):
-        assert getattr(ours, key) == getattr(theirs, key), key
+    kept = ["bos_token_id", "eos_token_id", "max_position_embeddings"] + ["rope_scaling"] * (kind == "llama_3")
+    assert [getattr(ours, key) for key in kept] == [getattr(theirs, key) for key in kept]
 
 
 def test_a_folder_of_several_files_and_the_options_that_are_printed(tmp_path, tokens):
@@ -250,7 +247,8 @@ CLASSES, SIZE, WINDOW = "model.num_classes=7", "model.image_size=64", "model.win
 ])  # fmt: skip
 def test_sizes_of_an_export_are_told(tmp_path, data, model, theirs, ours, wrong):
     (tmp_path / "config.json").write_text(json.dumps({"sdp_train": {"model": model | theirs}}))
-    refused = import_state(tmp_path, data, model | {"num_classes": 10} | ours, state_of(library(model | theirs)), expect=3)
+    state = state_of(library(model | theirs))
+    refused = import_state(tmp_path, data, model | {"num_classes": 10} | ours, state, expect=3)
     assert "--new-head" in refused and [option for option in (CLASSES, SIZE, WINDOW) if option in refused] == wrong
     if wrong == [CLASSES]:
         import_from(tmp_path, tmp_path / "run.yaml", tmp_path / "source.safetensors", "--new-head")

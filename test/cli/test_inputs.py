@@ -109,8 +109,8 @@ def write_shard(path, tokens, bits=16):
 BEYOND = {37: 1999, 321: 2001, 400: VOCABULARY}
 SMALL = LLAMA | {"width": 8, "depth": 1, "heads": 2, "hidden_width": 8}
 PLACE = ["model.vocab_size", f"{VOCABULARY}", "2001", "321", "2002"]
-# Bits in training and validation, other values there, the model's vocabulary, the tokenizer's; the exit codes of a run and of
-# `data check`, what they say, and what they do not say.
+# Bits in training and validation, other values there, the model's vocabulary, the tokenizer's; the exit codes of a run
+# and of `data check`, what they say, and what they do not say.
 SHARDS = {
     "beyond the vocabulary": ((16, 16), (BEYOND, {}), VOCABULARY, None, (2, None), ["{train}", *PLACE], []),
     "beyond it in validation": ((16, 16), ({}, BEYOND), VOCABULARY, None, (2, None), ["{val}", *PLACE], []),
@@ -225,7 +225,8 @@ def test_commands_that_get_data(tmp_path, folder):
     fetched = lambda name: subprocess.run([sys.executable, fetch, name, folder], capture_output=True, text=True).stderr
     for message, program, expected in [
         (told("--config", svhn(none), expect=2), "scripts/fetch_data", [str(none)]),
-        (told("--config", svhn(folder), "--nproc", 1, expect=3), "scripts/fetch_data", ["svhn", "--from", str(folder), str(folder)]),
+        (told("--config", svhn(folder), "--nproc", 1, expect=3), "scripts/fetch_data",
+         ["svhn", "--from", str(folder), str(folder)]),
         (told("--config", tokens(none), expect=2), "scripts/prepare_tokens.py", ["--out", str(none)]),
         (fetched("imagenet"), "scripts/fetch_data", None), (fetched("fineweb"), "scripts/prepare_tokens.py", None),
     ]:  # fmt: skip

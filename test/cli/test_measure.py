@@ -34,7 +34,7 @@ CASES = [
 ]
 
 
-# Times are predicted from a data sheet, because measuring this machine's rates takes seconds, but for several workers of a process.
+# Times are predicted from a data sheet, as measuring this machine's rates takes seconds; for two processes, from those.
 @pytest.mark.parametrize("model,regime,settings,arguments", [
     *((*case, ["--device", "h100"]) for case in CASES), ("resnet18_cifar10", "nsdp", IMAGES, ["--nproc", 2]),
 ])

@@ -31,7 +31,7 @@ def spec_of(name, steps=STEPS, is_noisy=True, **sections):
         "model": MODELS[name] | (DROPOUT | DEPTH if is_noisy else {}),
         "data": reads | (MIXING.get(name, {}) if is_noisy else {}),
         "subnetwork": {"construction": construction, "masking": masking, "unit": "branch"},
-        "train": {"max_steps": steps, "batch_size_per_worker": 2, "accumulate_steps": 2 if name in ("llama", "mlp") else 1},
+        "train": {"max_steps": steps, "batch_size_per_worker": 2, "accumulate_steps": 1 + (name in ("llama", "mlp"))},
         "checkpoint": {"every_steps": 3},
         "eval": {"recalibrate_batches": 2 if name == "resnet18" else 0},
     } | sections  # fmt: skip
@@ -61,15 +61,15 @@ def test_noise_of_every_model(tmp_path, data_of, name):
     # A worker may own nothing but the first branch, which stochastic depth never drops.
     assert len(differs) == 4 and sum(differs) >= 2
 
-    # Evaluation has none: the record of the run's end, `eval` of its checkpoint, the same weights in a run without noise.
+    # Evaluation has none: the record of the run's end, `eval` of its checkpoint, its weights in a run without noise.
     weights = tmp_path / "exported" / "model.safetensors"
     harness.run("export", "--run", whole, "--out", weights, "--set", "eval.recalibrate_batches=0")
     config = harness.write_config(tmp_path, "noiseless", folder, **spec_of(name, is_noisy=False))
     harness.run("import", "--config", config, "--from", weights)
-    expected = harness.run_json("eval", "--run", tmp_path / "runs" / "noiseless")
+    scores = lambda record: [record["loss"], record["accuracy"]]
+    expected = scores(harness.run_json("eval", "--run", tmp_path / "runs" / "noiseless"))
     for record in (harness.last_eval(whole), harness.run_json("eval", "--run", whole)):
-        assert record["step"] == STEPS
-        assert [record[key] for key in ("loss", "accuracy")] == pytest.approx([expected["loss"], expected["accuracy"]], rel=0, abs=1e-9)
+        assert record["step"] == STEPS and scores(record) == pytest.approx(expected, rel=0, abs=1e-9)
 
 
 def test_evaluation_of_a_language_model_is_transformers(tmp_path, tokens):

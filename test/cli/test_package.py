@@ -36,8 +36,8 @@ def packages(tmp_path_factory):
 def environment(packages, tmp_path, libraries=()):
     """A new virtual environment with the wheel; `libraries` are linked into it."""
     run(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path)
-    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "env/bin/python", "install", "--quiet", "--no-deps", "--no-index"]
-    run(*pip, *packages.glob("*.whl"), cwd=tmp_path)
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "env/bin/python", "install", "--quiet"]
+    run(*pip, "--no-deps", "--no-index", *packages.glob("*.whl"), cwd=tmp_path)
     site = tmp_path / "env" / SITE.relative_to(Path(sys.prefix))
     for library in libraries:
         (site / library.name).symlink_to(library)
@@ -45,7 +45,7 @@ def environment(packages, tmp_path, libraries=()):
 
 
 def test_what_is_in_the_wheel_and_in_the_archive(packages, tmp_path):
-    """Nothing of this machine, and the dependencies of scripts/setup. Built on Debian 12, it runs on RHEL 9 and Ubuntu 22.04."""
+    """Nothing of this machine; the dependencies of set-up. Built on Debian 12, it runs on RHEL 9 and Ubuntu 22.04."""
     (wheel,), (archive,) = packages.glob("*.whl"), packages.glob("*.tar.gz")
     zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
     tarfile.open(archive).extractall(tmp_path / "archive", filter="data")
@@ -68,7 +68,8 @@ def test_what_is_in_the_wheel_and_in_the_archive(packages, tmp_path):
 
 
 def test_a_wheel_trains_and_reports(packages, tmp_path):
-    env, _ = environment(packages, tmp_path, [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")])
+    everything = [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")]
+    env, _ = environment(packages, tmp_path, everything)
     program = env / "bin/sdp-train"
     work = shutil.copytree(env / "share/sdp-train", env.parent / "work")
     run(program, "--config", "configs/quickstart.yaml", *SHORT, cwd=work)

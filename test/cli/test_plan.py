@@ -32,8 +32,8 @@ def plan(tmp_path, *overrides, **sections):
 
 def llama_of(width, depth, heads, hidden):
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=32000, hidden_size=width, intermediate_size=hidden, num_hidden_layers=depth, num_attention_heads=heads,
-        attn_implementation="eager"))
+        vocab_size=32000, hidden_size=width, intermediate_size=hidden, num_hidden_layers=depth,
+        num_attention_heads=heads, attn_implementation="eager"))
 
 
 LLAMAS = {"134m": (768, 12, 12, 2048), "500m": (1536, 14, 24, 4096), "1b": (2048, 18, 16, 5120)}
@@ -149,9 +149,10 @@ def test_bytes_sent(tmp_path, n, coverage, p, masking):
 def test_balance_and_mixing(tmp_path, n, coverage, p):
     """Maximum over mean of the workers' figures, and numpy's eigenvalues of the co-ownership matrix."""
     result = plan(tmp_path, model={"width": 16}, subnetwork={"workers": n, "coverage": coverage})
-    state = ["parameter_bytes", "gradient_bytes", "optimizer_bytes"]
-    for name, keys in {"flops": ["flops_per_sample"], "parameters": ["parameters"], "bytes_sent": ["bytes_sent_per_step"],
-                       "state_bytes": state}.items():  # fmt: skip
+    for name, keys in [
+        ("flops", ["flops_per_sample"]), ("parameters", ["parameters"]), ("bytes_sent", ["bytes_sent_per_step"]),
+        ("state_bytes", ["parameter_bytes", "gradient_bytes", "optimizer_bytes"]),
+    ]:  # fmt: skip
         values = [sum(cost[key] for key in keys) for cost in result["per_worker"]]
         assert result["balance"][f"{name}_max_over_mean"] == pytest.approx(max(values) / np.mean(values), rel=1e-12)
     owns = np.array([[worker in unit["owners"] for unit in result["units"]] for worker in range(n)], dtype=float)

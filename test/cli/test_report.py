@@ -130,6 +130,7 @@ def test_the_lab_does_the_same_wherever_it_is_started(runs, tmp_path, data):
     """A folder with modules of the names that it imports and with a matplotlibrc; and variables of Python and matplotlib."""
     hostile, plain = tmp_path / "hostile", tmp_path / "plain"
     config, sweep = harness.write_config(tmp_path, "base", data), tmp_path / "sweep.yaml"
+    program = Path(harness.BINARY).resolve()
     sweep.write_text(json.dumps({"name": "s", "configs": ["base.yaml"], "grid": {"seed": [0, 1]}}))
     found = {}
     for place, env in ((plain, {}), (hostile, HOSTILE)):
@@ -142,15 +143,14 @@ def test_the_lab_does_the_same_wherever_it_is_started(runs, tmp_path, data):
             ["report", runs, "--out", "out", "--baseline", "coverage=1", "--format", "text"],
             ["plan", "--config", config, "--out", "plan"], ["draw", "plan"], ["sweep", "--config", sweep, "--dry-run"],
         ]  # fmt: skip
-        found[place] = [
-            subprocess.check_output([Path(harness.BINARY).resolve(), *words], cwd=place, env=harness.environment(env), timeout=300)
-            for words in commands
-        ]
-        found[place].append({path.name: path.read_bytes() for folder in ("out", "plan") for path in (place / folder).iterdir()})
+        options = {"cwd": place, "env": harness.environment(env), "timeout": 300}
+        found[place] = [subprocess.check_output([program, *words], **options) for words in commands]
+        files = [path for folder in ("out", "plan") for path in (place / folder).iterdir()]
+        found[place].append({path.name: path.read_bytes() for path in files})
     assert "×" in found[plain][0].decode()
     assert found[hostile] == found[plain]
     # Started by itself, by a relative path.
-    launcher = Path(harness.BINARY).resolve().with_name("sdp-train-report")
+    launcher = program.with_name("sdp-train-report")
     shutil.copytree(launcher.parent, tmp_path / "build", ignore=lambda _, names: [n for n in names if n != launcher.name])
     env = harness.environment({"SDP_TRAIN": str(harness.BINARY), "CDPATH": "/:."})
     subprocess.run(["build/sdp-train-report", str(runs)], cwd=tmp_path, env=env, check=True, capture_output=True)

@@ -42,9 +42,8 @@ def train_part(folder, data, parts, i, steps, **sections):
     own = dict(parts[i])
     processes = own.pop("processes")
     sections["train"] = {"max_steps": steps} | sections["train"]
-    config = harness.write_config(
-        folder, "run", data, subnetwork=own, eval={"recalibrate_batches": 0}, checkpoint={"keep_last": len(parts) + 1}, **sections,
-    )
+    sections |= {"eval": {"recalibrate_batches": 0}, "checkpoint": {"keep_last": len(parts) + 1}}
+    config = harness.write_config(folder, "run", data, subnetwork=own, **sections)
     return harness.run("--config", config, "--nproc", processes, *(["--resume"] if i else []))
 
 
@@ -66,7 +65,8 @@ def test_every_sample_is_read_once_per_epoch_whatever_changes(tmp_path, data):
              part(2, "1/2", replicas=2)]
     run_dir = tmp_path / "runs" / "run"
     for i, (batch, accumulate) in enumerate([(4, 1), (5, 1), (2, 2), (4, 1)]):
-        train = {"precision": "fp32", "log_every_steps": 1, "batch_size_per_worker": batch, "accumulate_steps": accumulate}
+        train = {"precision": "fp32", "log_every_steps": 1}
+        train |= {"batch_size_per_worker": batch, "accumulate_steps": accumulate}
         result = train_part(tmp_path, data, parts, i, 10 * (i + 1), model=MLP, optimizer={"lr": 1e-4}, train=train)
         if i:
             assert "optimizer.lr" in result.stderr and f"after {read} samples" in result.stdout

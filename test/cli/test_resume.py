@@ -1,4 +1,4 @@
-"""Killed and resumed runs end with the weights and curves of the uninterrupted run; bad checkpoints are refused by name."""
+"""Killed and resumed runs end with the weights and curves of whole ones; bad checkpoints are refused by name."""
 
 import json
 import shutil
@@ -47,14 +47,18 @@ def ten_steps(tmp_path_factory, data):
     return harness.train(tmp_path_factory.mktemp("ten"), "run", data, 2, **TEN)
 
 
+TIMES = ["forward_ms", "backward_ms", "optimizer_ms"]  # by rank
+SUBNETWORKS = ["subnetwork_loss", "subnetwork_accuracy"]
+
+
 def expected_scalars(run_dir):
-    """tag -> [(step, value)] by metrics.jsonl, in single precision; TensorBoard shows means over ranks and workers. Which of them
-    are shown is declared with each (lib/run/records.h)."""
+    """tag -> [(step, value)] by metrics.jsonl, in single precision; TensorBoard shows means over ranks and workers.
+    Which of them are shown is declared with each (lib/run/records.h)."""
     expected = {}
     for line in harness.json_lines(run_dir / "metrics.jsonl"):
-        lists = {key: line["times"][key] for key in ("forward_ms", "backward_ms", "optimizer_ms")} if line["kind"] == "train" else {}
-        lists |= {key: line[key] for key in ("subnetwork_loss", "subnetwork_accuracy") if key in line}
-        for key, value in (line | {key: np.mean(values) for key, values in lists.items()}).items():
+        values = line.get("times", {}) | line
+        lists = [key for key in TIMES + SUBNETWORKS if key in values]
+        for key, value in (line | {key: np.mean(values[key]) for key in lists}).items():
             if isinstance(value, (int, float)):
                 expected.setdefault(f"{line['kind']}/{key}", []).append((line["step"], np.float32(value)))
     return expected
@@ -105,7 +109,7 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
     # TensorBoard's own reader finds the values of metrics.jsonl, each step once.
     shown, expected = shown_scalars(run_dir), expected_scalars(run_dir)
     assert shown == {tag: expected[tag] for tag in shown}
-    assert {"train/loss", "train/forward_ms", "eval/accuracy", "eval/subnetwork_loss", "checkpoint/save_s"} <= shown.keys()
+    assert {"train/loss", "train/forward_ms", "eval/accuracy", "eval/subnetwork_loss", "checkpoint/save_s"} <= {*shown}
     harness.run("--config", config, "--nproc", 1, "--resume")  # nothing is left to train, so nothing is written
     _, second = event_files()
     assert first.read_bytes() == written
@@ -118,7 +122,8 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
     assert times == sorted(times) and abs(times[-1] - second.stat().st_mtime) < 60
     (settings,) = [value for event in of_first for value in event.summary.value if value.HasField("metadata")]
     content = plugin_data_pb2.HParamsPluginData.FromString(settings.metadata.plugin_data.content)
-    values = {key: getattr(value, value.WhichOneof("kind")) for key, value in content.session_start_info.hparams.items()}
+    hparams = content.session_start_info.hparams.items()
+    values = {key: getattr(value, value.WhichOneof("kind")) for key, value in hparams}
     assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, case == "sgd", 3)
     assert values["subnetwork.masking"] == "forward" and "output.dir" not in values
 
@@ -207,7 +212,8 @@ def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_pat
 def test_a_resume_that_is_refused_or_has_nothing_to_do_changes_nothing(data, ten_steps, copy):
     """Another experiment; a finished run, which is not ended early by a shorter length in its file. Which keys are
     fixed: test/experiment/resume_test.cpp."""
-    contents = lambda folder: {path.relative_to(folder): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
+    read = lambda path: path.is_dir() or path.read_bytes()
+    contents = lambda folder: {path.relative_to(folder): read(path) for path in folder.rglob("*")}
     changed = {"optimizer": {"lr": 0.9}, "output": {"trace": False}}
     for processes, code, steps, changes, said in [
         (2, 2, 20, {"model": {"width": 8}}, "model.width (was 4, now 8)"), (2, 0, 10, changed, "nothing to do"),

@@ -100,12 +100,13 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     assert launcher.returncode == 75 and "same command" in output, output
     assert harness.saved_step(run_dir) is None
 
-    # A rank is at most one step ahead here, because the trace is gathered in every step. An evaluation is abandoned, the step is
-    # saved, and no further step is begun. A checkpoint is finished. In the last evaluation the trained weights are saved, and a
-    # resume only evaluates.
+    # A rank is at most one step ahead here, as the trace is gathered in every step. An evaluation is abandoned, the step
+    # is saved, and no further step is begun. A checkpoint is finished. In the last evaluation the trained weights are
+    # saved, and a resume only evaluates.
     for step, signal_number, receiver, expected, evaluations in [
         (2, signal.SIGTERM, "launcher", range(2, 20), []), (7, signal.SIGUSR1, 1, range(7, 20), []),
-        (20, signal.SIGUSR1, 0, [20], []), (30, signal.SIGTERM, 1, [30, 31], [20]), (STEPS, signal.SIGTERM, "launcher", [STEPS], [20]),
+        (20, signal.SIGUSR1, 0, [20], []), (30, signal.SIGTERM, 1, [30, 31], [20]),
+        (STEPS, signal.SIGTERM, "launcher", [STEPS], [20]),
     ]:  # fmt: skip
         saved = stop_in_step(config, run_dir, step, signal_number, receiver)
         assert saved in expected and evaluated(run_dir) == evaluations
@@ -142,8 +143,8 @@ void* _Znwm(size_t size) {  // operator new; never of the launcher
 def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(tmp_path, data):
     """The main threads of these processes do not return from LibTorch, which allocates in every step: of both ranks of
     the launcher, and of rank 1 of two, which rank 0 waits for."""
-    sections = {**SECTIONS, "model": {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2}, "optimizer": {"lr": 1e-6},
-                "train": {**SECTIONS["train"], "max_steps": 100000000},
+    sections = {**SECTIONS, "model": {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2},
+                "optimizer": {"lr": 1e-6}, "train": {**SECTIONS["train"], "max_steps": 100000000},
                 # Nothing but steps, however many a run does before the others have begun.
                 "checkpoint": {"at_start": False, "every_steps": 100000000}, "eval": {"every_epochs": 1e9}}  # fmt: skip
     launched, apart = (harness.write_config(tmp_path, name, data, **sections) for name in ("launched", "apart"))
