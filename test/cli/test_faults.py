@@ -23,7 +23,7 @@ LIMIT_S = 60  # for slow and busy machines
 TRAFFIC = {
     "model": {"name": "mlp", "width": 64, "hidden_width": 65536, "depth": 3},
     "subnetwork": {"workers": WORLD, "coverage": 1},
-    "train": {"max_steps": 100000, "batch_size_per_worker": 1, "log_every_steps": 1},
+    "train": {"max_steps": 100000, "batch_size_per_worker": 1, "precision": "fp32", "log_every_steps": 1},
     "eval": {"recalibrate_batches": 0},
     "checkpoint": {"at_start": False},
     "output": {"trace": False},
@@ -32,13 +32,16 @@ EVALUATION = TRAFFIC | {
     "model": {"width": 16}, "checkpoint": {}, "train": TRAFFIC["train"] | {"batch_size_per_worker": 16},
     "eval": {"every_epochs": 0.1, "recalibrate_batches": 1000},
 }
+CHECKPOINTS = TRAFFIC | {
+    "train": TRAFFIC["train"] | {"precision": "fp64"}, "checkpoint": {"at_start": False, "every_steps": 1},
+}
 step_is_done = lambda run_dir, _: harness.records(run_dir, "train")
 its_file_is_begun = lambda run_dir, rank: list(run_dir.glob(f"checkpoints/.step-00000001.partial/process-{rank:05d}-*"))
 # What is trained, when the process that is lost is suspended, and seconds until then: after a step, the others come to
 # the next exchange, or all to the evaluation; a checkpoint is complete only when all files are.
 PHASES = {
     "(reduce|gather)": (TRAFFIC, step_is_done, 0, 1), "evaluation": (EVALUATION, step_is_done, 0.5, 0),
-    "saving a checkpoint": (TRAFFIC | {"checkpoint": {"at_start": False, "every_steps": 1}}, its_file_is_begun, 0, 1),
+    "saving a checkpoint": (CHECKPOINTS, its_file_is_begun, 0, 1),
 }  # fmt: skip
 
 
