@@ -205,5 +205,9 @@ def test_data_check_of_imagenet(tmp_path):
     sizes = {(s["width"], s["height"]): s["images"] for s in report["train"]["sizes"]}
     assert sizes == {(60, 50): 3, (63, 51): 2, (66, 52): 3, (69, 53): 3}
     # Without a test set, the key that holds data out is named.
+    for path in damaged:
+        path.unlink()
     shutil.rmtree(folder / "test")
-    assert "data.validation_share" in harness.run("--config", tmp_path / "run.yaml", "--nproc", 1, expect=3).stderr
+    config = tmp_path / "run.yaml"
+    assert "data.validation_share" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
+    harness.run("data", "check", "--config", config, "--set", "data.validation_share=0.25")
