@@ -63,7 +63,7 @@ def loss_of_library(kind, folder, tokens):
 def loss_after_import(tmp_path, spec, source, *options):
     import_from(tmp_path, spec, source, *options)
     run = tmp_path / "runs" / spec.stem
-    return harness.run_json("eval", "--run", run, "--train-data", "--set", "eval.max_samples=null")["loss"]
+    return harness.run_json("eval", "--run", run, "--train-data", "--set", "eval.max_samples=1000")["loss"]
 
 
 def spec_of(tmp_path, tokens, kind, model=(), name="run"):
