@@ -11,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import harness
 import oracle
 from library_models import library_model
-from small_models import TOKENS, read_tokens, reads_tokens, write_tokens
+from small_models import TOKENS, read_tokens, reads_tokens
 
 # The oracle computes on a CPU. A GPU sums in a different order and rounds fp32 at different places.
 TOLERANCE = {"cpu": {"fp64": 1e-9, "fp32": 1e-5}, "cuda": {"fp64": 1e-8, "fp32": 1e-4}}[harness.DEVICE]
@@ -25,7 +25,8 @@ def make_optimizer(model, spec):
         matching = [group for group in spec.get("groups", []) if fnmatch.fnmatchcase(name, group["match"])]
         own = matching[0] if matching else {}
         decay = own.get("weight_decay", spec["weight_decay"] if all_decay or parameter.ndim > 1 else 0.0)
-        return {"params": [parameter], "lr": spec["lr"] * own.get("lr_factor", 1), "weight_decay": decay}
+        factor = own.get("lr_factor", 1)
+        return {"params": [parameter], "lr": spec["lr"] * factor, "lr_factor": factor, "weight_decay": decay}
 
     groups = [group_of(name, parameter) for name, parameter in model.named_parameters()]
     if spec["name"] == "adamw":
@@ -37,60 +38,78 @@ def make_optimizer(model, spec):
 
 
 def train_and_compare(folder, data, processes, learning_rate=None, **sections):
-    """Trains a small model and compares the run; returns its folder. data: images, for a model that reads them"""
+    """Trains a small model and compares the run; returns its folder. data: images or tokens"""
     if reads_tokens(sections.get("model", {})):
-        data = write_tokens(folder / "tokens")
         sections["data"] = {"name": "tokens", "path": str(data), "sequence_length": TOKENS}
-        samples = read_tokens(data)
-    else:
-        samples = harness.read_cifar10(data, "train")
     run_dir = harness.train(folder, "run", data, processes, **sections)
-    compare_run(run_dir, samples, json.loads((folder / "run.yaml").read_text()), learning_rate)
+    compare_run(run_dir, data, learning_rate)
     return run_dir
 
 
-def compare_run(run_dir, data, spec, learning_rate):
-    """data: inputs and labels of all samples"""
-    inputs, labels = data
-    precision, steps, optimizer = spec["train"]["precision"], spec["train"]["max_steps"], spec["optimizer"]
+def compare_run(run_dir, data, learning_rate=None, ends=None):
+    """`ends`: the last steps of the parts of a run that went on with another division. A part begins with the averages
+    over the owners of BatchNorm statistics."""
+    spec = json.loads((run_dir.parents[1] / "run.yaml").read_text())
+    precision, optimizer = spec["train"]["precision"], spec["optimizer"]
+    inputs, labels = read_tokens(data) if reads_tokens(spec["model"]) else harness.read_cifar10(data, "train")
     if inputs.is_floating_point():  # as sdp-train: batch norms of few samples amplify roundings
         inputs = inputs.to(TORCH_TYPE[precision], memory_format=torch.channels_last)
-    plan = harness.plan_of(run_dir)
-    regime = oracle.Regime(plan)
-    samples = harness.trace_samples(run_dir)
-
-    def batches(step, worker):
-        indices = torch.tensor(samples[step, worker, 0])
-        return [(inputs[part], labels[part]) for part in indices.split(spec["train"]["batch_size_per_worker"])]
-
+    samples, losses = harness.trace_samples(run_dir), harness.trace_losses(run_dir)
     model = library_model(spec["model"]).to(TORCH_TYPE[precision])
     harness.load_values(model, harness.checkpoint_values(run_dir, 0, model))
-    clip_norm, decay = optimizer.get("clip_norm", 0), optimizer.get("ema_decay", 0)
-    if exchange := spec.get("exchange"):
-        expected, correct, expected_buffers, averages = oracle.train_locally(
-            model, lambda copied: make_optimizer(copied, optimizer), regime, batches, steps, exchange, clip_norm, learning_rate,
-            decay,
-        )
-    else:
-        torch_optimizer = make_optimizer(model, optimizer)
+    torch_optimizer = make_optimizer(model, optimizer)
+    values = {"value": model}
+    if decay := optimizer.get("ema_decay", 0):
         average = AveragedModel(model.net, multi_avg_fn=get_ema_multi_avg_fn(decay))
         torch_optimizer.register_step_post_hook(lambda *_: average.update_parameters(model.net))
-        expected, correct, expected_buffers = oracle.train(
-            model, torch_optimizer, regime, batches, steps, clip_norm, learning_rate
-        )
-        averages = dict(average.module.named_parameters())
-    actual = harness.trace_losses(run_dir)
-    assert len(actual) == steps * plan["workers"]
-    for (step, worker), loss in expected.items():
-        assert actual[step, worker, 0] == pytest.approx(loss, rel=0, abs=TOLERANCE[precision]), (step, worker)
+        values["ema"] = average.module
+    regime = buffers = None
+    compared, correct, begin = 0, {}, 0
+    for end in ends or [spec["train"]["max_steps"]]:
+        before, regime = regime, oracle.Regime(harness.plan_of(run_dir / "checkpoints" / f"step-{end:08d}"))
+        if before and vars(regime) != vars(before):
+            buffers = owners_average(model, before, buffers, regime.workers)
+
+        def batches(step, worker):
+            indices = torch.tensor(samples[begin + step, *divmod(worker, regime.replicas)])
+            return [(inputs[part], labels[part]) for part in indices.split(spec["train"]["batch_size_per_worker"])]
+
+        if exchange := spec.get("exchange"):
+            expected, of_part, buffers, average = oracle.train_locally(
+                model, lambda own: make_optimizer(own, optimizer), regime, batches, end, exchange,
+                optimizer.get("clip_norm", 0), learning_rate, decay,
+            )
+            values |= {"ema": average} if decay else {}
+        else:
+            expected, of_part, buffers = oracle.train(
+                model, torch_optimizer, regime, batches, end - begin, optimizer.get("clip_norm", 0), learning_rate, buffers
+            )
+        for (step, worker), loss in expected.items():
+            actual = losses[begin + step, *divmod(worker, regime.replicas)]
+            assert actual == pytest.approx(loss, rel=0, abs=TOLERANCE[precision]), (begin + step, worker)
+        correct |= {(begin + step, worker): count for (step, worker), count in of_part.items()}
+        for kind, of_kind in values.items():
+            actual = harness.checkpoint_values(run_dir, end, model, kind)
+            compare_values(actual, dict(of_kind.named_parameters()), precision)
+        for kind in next(iter(torch_optimizer.state.values()), {}).keys() - {"step"}:
+            states = {name: torch_optimizer.state[parameter][kind] for name, parameter in model.named_parameters()}
+            if None not in states.values():
+                compare_values(harness.checkpoint_values(run_dir, end, model, kind), states, precision)
+        compare_buffers(harness.checkpoint_buffer_pieces(run_dir, end), buffers, model, regime, precision)
+        compared, begin = compared + len(expected), end
+    assert compared == len(losses)
     if labels.ndim == 1:
         compare_accuracies(run_dir, correct, {key: len(indices) for key, indices in samples.items()})
-    final = harness.checkpoint_values(run_dir, steps, model)
-    compare_values(final, dict(model.named_parameters()), precision)
-    if decay:
-        final = harness.checkpoint_values(run_dir, steps, model, "ema")
-        compare_values(final, averages, precision)
-    compare_buffers(harness.checkpoint_buffer_pieces(run_dir, steps), expected_buffers, model, regime, precision)
+
+
+def owners_average(model, regime, buffers, workers):
+    """Of BatchNorm statistics, by hidden unit: what every worker of the next part begins with."""
+    means = {}
+    for name, values in buffers[0].items():
+        masks = [regime.gradient_mask(model, name, values.shape, worker) for worker in range(regime.workers)]
+        is_counter = name.endswith(".num_batches_tracked")
+        means[name] = values if is_counter else sum(own[name] * mask for own, mask in zip(buffers, masks)) / sum(masks)
+    return [{name: mean.clone() for name, mean in means.items()} for _ in range(workers)]
 
 
 def compare_values(actual, expected, precision):

@@ -10,7 +10,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -127,14 +126,6 @@ def sets(*assignments) -> list[str]:
     return [word for assignment in assignments for word in ("--set", assignment)]
 
 
-def without_packages(folder: Path) -> dict:
-    """The environment in which the lab finds a Python with its own library only."""
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
-    return {"SDP_PYTHON": str(python)}
-
-
 def start_run(config, *more, **options) -> subprocess.Popen:
     """Starts the program with one pipe for all that it says."""
     return start("--config", config, *more, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
@@ -166,7 +157,6 @@ def shared_object(folder: Path, name: str, source: str, *options) -> str:
 
 
 def children_of(pid) -> list[str]:
-    """Process ids."""
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
@@ -232,7 +222,7 @@ def write_config(folder: Path, name: str, data_dir: Path, **sections) -> Path:
 
 
 def train(folder: Path, name: str, data_dir: Path, processes: int, **sections) -> Path:
-    """Trains and returns the run folder."""
+    """The run's folder."""
     run("--config", write_config(folder, name, data_dir, **sections), "--nproc", processes)
     return folder / "runs" / name
 
@@ -295,29 +285,26 @@ def checkpoint_tensors(run_dir: Path, step: int):
 
 def checkpoint_pieces(run_dir: Path, step: int, wanted="value") -> dict:
     """(parameter, hidden range) -> flat master values, or state of another kind, assembled from the ranges that the processes saved."""
-    ranges = {}
+    pieces = {}
     for kind, parameter, hidden, (begin, _), values in checkpoint_tensors(run_dir, step):
         if kind == wanted:
-            ranges.setdefault((parameter, hidden), []).append((begin, values))
-    pieces = {}
-    for key, parts in ranges.items():
-        parts.sort(key=lambda part: part[0])
-        assert parts[0][0] == 0 and all(a[0] + len(a[1]) == b[0] for a, b in zip(parts, parts[1:])), f"{key}: gap or overlap"
-        pieces[key] = torch.cat([part for _, part in parts])
+            pieces.setdefault((parameter, hidden), {})[begin] = values
+    for key, ranges in pieces.items():
+        begins = sorted(ranges)
+        ends = [0, *(begin + len(ranges[begin]) for begin in begins)]
+        assert begins == ends[:-1], f"{key}: gap or overlap"
+        pieces[key] = torch.cat([ranges[begin] for begin in begins])
     return pieces
 
 
-def checkpoint_values(run_dir: Path, step: int, model=None, kind="value") -> dict:
+def checkpoint_values(run_dir: Path, step: int, model, kind="value") -> dict:
     """Flat values of every parameter, or their state of another kind, with the model's shapes in row-major order. Parameters
-    divided into slices are assembled with the model's slice_of. Without a model, undivided parameters as they are stored."""
-    pieces = checkpoint_pieces(run_dir, step, kind)
-    if model is None:
-        assert len({name for name, _ in pieces}) == len(pieces)
-        return {name: values for (name, _), values in pieces.items()}
+    divided into slices are assembled with the model's slice_of."""
+    of_name, values = {}, {}
+    for (name, hidden), part in checkpoint_pieces(run_dir, step, kind).items():
+        of_name.setdefault(name, {})[hidden] = part
     shapes = {name: p.shape for name, p in model.named_parameters()}
-    values = {}
-    for name in {name for name, _ in pieces}:
-        parts = {hidden: values for (other, hidden), values in pieces.items() if other == name}
+    for name, parts in of_name.items():
         whole = torch.empty(shapes[name], dtype=next(iter(parts.values())).dtype)
         order = [0, 2, 3, 1] if whole.dim() == 4 else list(range(whole.dim()))  # weights of convolutions: channels_last
         views = {hidden: whole.permute(order) for hidden in parts}
@@ -336,24 +323,12 @@ def checkpoint_values(run_dir: Path, step: int, model=None, kind="value") -> dic
 def checkpoint_buffer_pieces(run_dir: Path, step: int) -> dict:
     """(buffer, hidden range, worker, replica) -> values"""
     buffers = {}
-    for kind, name, hidden, (worker, replica), values in checkpoint_tensors(run_dir, step):
+    for kind, *key, values in checkpoint_tensors(run_dir, step):
         if kind == "buffer":
-            assert (name, hidden, worker, replica) not in buffers, f"{name} is saved twice"
-            buffers[name, hidden, worker, replica] = values
+            name, hidden, place = key
+            assert (name, hidden, *place) not in buffers, f"{name} is saved twice"
+            buffers[name, hidden, *place] = values
     return buffers
-
-
-def checkpoint_buffers(run_dir: Path, step: int) -> dict:
-    """(buffer, worker, replica) -> values, for buffers that are not divided"""
-    pieces = checkpoint_buffer_pieces(run_dir, step)
-    buffers = {(name, worker, replica): values for (name, _, worker, replica), values in pieces.items()}
-    assert len(buffers) == len(pieces)
-    return buffers
-
-
-def owners_of(run_dir: Path) -> dict:
-    """branch -> workers"""
-    return {unit["branch"]: unit["owners"] for unit in plan_of(run_dir)["units"]}
 
 
 def load_values(model: torch.nn.Module, values: dict) -> None:

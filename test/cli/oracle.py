@@ -49,8 +49,8 @@ class Regime:
 def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None, buffers=None):
     """The method in plain PyTorch. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step)
     is needed only if it is not constant. BatchNorm statistics begin with `buffers`, by worker, or the model's. Returns
-    (step, worker) -> loss, steps from 1; (step, worker) -> number of correct predictions; and each worker's own BatchNorm statistics, meaningless for
-    hidden units that it does not have."""
+    (step, worker) -> loss, steps from 1; (step, worker) -> number of correct predictions; and each worker's own
+    BatchNorm statistics, meaningless for hidden units that it does not have."""
     losses, correct = {}, {}
     workers = range(regime.workers)
     buffers = buffers or [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]
@@ -79,7 +79,7 @@ def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=N
             torch.nn.utils.clip_grad_norm_(parameters.values(), clip_norm)
         if learning_rate:
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step)
+                group["lr"] = learning_rate(step) * group["lr_factor"]
         optimizer.step()
     return losses, correct, buffers
 
@@ -87,7 +87,7 @@ def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=N
 def train_locally(model, make_optimizer, regime, batches, steps, exchange, clip_norm=0, learning_rate=None, ema_decay=0):
     """Local steps in plain PyTorch: every worker trains a dense model of its own, whose unowned values stay as they are, and
     after every few steps the owners' mean change is applied to `model` by an outer SGD. Returns what train() returns, and the
-    moving average of the values of `model`, by name."""
+    moving average of the values of `model`, as a model."""
     workers = range(regime.workers)
     parameters = dict(model.named_parameters())
     dtype = next(iter(parameters.values())).dtype
@@ -96,7 +96,8 @@ def train_locally(model, make_optimizer, regime, batches, steps, exchange, clip_
     own = [copy.deepcopy(model) for _ in workers]
     optimizers = [make_optimizer(copied) for copied in own]
     momentum = {name: torch.zeros_like(p) for name, p in parameters.items()}
-    average = {name: p.detach().clone() for name, p in parameters.items()}
+    average = copy.deepcopy(model)
+    averages = dict(average.named_parameters())
     outer = {"lr": 0.7, "momentum": 0.9, "nesterov": True} | exchange.get("outer", {})
     warmup = exchange.get("warmup_steps", 0)
     losses, correct = {}, {}
@@ -116,7 +117,7 @@ def train_locally(model, make_optimizer, regime, batches, steps, exchange, clip_
             if clip_norm:
                 torch.nn.utils.clip_grad_norm_(own[k].parameters(), clip_norm)
             for group in optimizers[k].param_groups if learning_rate else []:
-                group["lr"] = learning_rate(step)
+                group["lr"] = learning_rate(step) * group["lr_factor"]
             optimizers[k].step()
             with torch.no_grad():
                 for name, p in own[k].named_parameters():
@@ -129,7 +130,7 @@ def train_locally(model, make_optimizer, regime, batches, steps, exchange, clip_
                 change = sum((anchor - mine[k][name]) * masks[k][name] for k in workers) / count[name]
                 momentum[name] = outer["momentum"] * momentum[name] + change
                 anchor -= outer["lr"] * (change + outer["momentum"] * momentum[name] if outer["nesterov"] else momentum[name])
-                average[name].lerp_(anchor, 1 - ema_decay)
+                averages[name].lerp_(anchor, 1 - ema_decay)
                 states = [optimizers[k].state[mine[k][name]] for k in workers]
                 for key in [key for key in states[0] if key != "step" and states[0][key] is not None]:
                     mean = sum(states[k][key] * masks[k][name] for k in workers) / count[name]

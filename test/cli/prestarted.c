@@ -1,14 +1,11 @@
 // Loaded into sdp-train (LD_PRELOAD), starts it many times and LibTorch once: the program is loaded, and then
-// forks a process for every command that it reads from standard input. The process runs the program's own
-// main.
+// forks a process for every command that it reads from standard input, which runs the program's own main; so
+// do the copies that its launcher starts. Not on a GPU: CUDA does not outlive a fork. Processes that get
+// signals are started as users do: forked copies share the descriptor that a signal wakes.
 //
 // A command is a line with the number of its arguments, and then, each ended by a null byte, the files for
 // standard output and standard error and the arguments. The answer is the process's status (waitpid) as a
 // line.
-//
-// The copies that the program's launcher starts are forked in the same way. Not on a GPU: CUDA does not
-// outlive a fork. Processes that get signals are started as users do: forked copies share the descriptor
-// that a signal wakes.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -21,11 +21,9 @@ STEPS = 3  # of the runs whose traces tell the samples of each batch
 BATCH = 4
 TOLERANCE = 1e-9
 REGIMES = {
-    "N-SDP": ("neuron", "forward"),
-    "B-SDP": ("block", "forward"),
-    "B_b-SDP": ("block", "backward"),
-    "N_b-SDP": ("neuron", "backward"),
-}
+    "N-SDP": ("neuron", "forward"), "B-SDP": ("block", "forward"),
+    "N_b-SDP": ("neuron", "backward"), "B_b-SDP": ("block", "backward"),
+}  # fmt: skip
 IMAGE_MODELS = [name for name, model in MODELS.items() if not reads_tokens(model) and name not in VARIANTS]
 
 
@@ -33,15 +31,11 @@ class Experiment:
     """A model's configuration, and a run that gives the values after every step and the order of samples."""
 
     def __init__(self, folder, data, model):
-        self.folder, self.data = folder, data
-        self.make = lambda: library_model(MODELS[model])
         self.sections = {
-            "model": MODELS[model],
-            "subnetwork": {"workers": WORKERS, "coverage": "2/4", "unit": "branch"},
+            "model": MODELS[model], "subnetwork": {"unit": "branch"}, "eval": {"recalibrate_batches": 0},
             "train": {"batch_size_per_worker": BATCH, "max_steps": STEPS},
             "checkpoint": {"at_start": True, "every_steps": 1, "keep_last": STEPS + 1},
-            "eval": {"recalibrate_batches": 0},
-        }
+        }  # fmt: skip
         self.run_dir = harness.train(folder, "run", data, 1, **self.sections)
         self.config = folder / "run.yaml"
         images, self.labels = harness.read_cifar10(data, "train")
@@ -52,9 +46,9 @@ class Experiment:
         keys = [f"subnetwork.construction={construction}", f"subnetwork.masking={masking}"]
         return harness.run_json("plan", "--config", self.config, *harness.sets(*keys))
 
-    def model(self, step):
-        model = self.make().to(torch.float64)
-        harness.load_values(model, harness.checkpoint_values(self.run_dir, step, model))
+    def model(self, step, run_dir=None):
+        model = library_model(self.sections["model"]).double()
+        harness.load_values(model, harness.checkpoint_values(run_dir or self.run_dir, step, model))
         return model
 
     def batches(self, step, size=BATCH):
@@ -84,11 +78,8 @@ def gradients_of(model, batch, masks, construction):
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     loss = F.cross_entropy(model(batch[0], masks, construction, buffers), batch[1])
     parameters = dict(model.named_parameters())
-    gradients = torch.autograd.grad(loss, parameters.values(), allow_unused=True)
-    return {
-        name: torch.zeros_like(parameter) if gradient is None else gradient
-        for (name, parameter), gradient in zip(parameters.items(), gradients)
-    }
+    gradients = torch.autograd.grad(loss, parameters.values(), allow_unused=True, materialize_grads=True)
+    return dict(zip(parameters, gradients))
 
 
 def is_layer(name, parameter):
@@ -104,14 +95,6 @@ def elements_of(model, plan, unit):
         for name, parameter in model.named_parameters()
         if model.branch_of(name) == unit["branch"] and (plan["construction"] == "block" or model.slice_of(name))
     }
-
-
-def vector_of(gradients, elements):
-    return torch.cat([gradients[name][where] for name, where in elements.items()]).numpy()
-
-
-def cosine(a, b):
-    return a @ b / (np.linalg.norm(a) * np.linalg.norm(b))
 
 
 def expected(model, plan, rounds):
@@ -133,11 +116,14 @@ def expected(model, plan, rounds):
                 if not is_layer(name, parameter) or mask.sum() == 0:
                     continue
                 a, b = (gradient[worker][name][mask > 0].numpy() for gradient in (own, full))
-                cosines.setdefault((name, worker), []).append((cosine(a, b), np.linalg.norm(a), np.linalg.norm(b)))
+                norms = np.linalg.norm(a), np.linalg.norm(b)
+                cosines.setdefault((name, worker), []).append((a @ b / math.prod(norms), *norms))
                 elements[name, worker] = int(mask.sum())
         for index, unit in enumerate(plan["units"]):
-            g = np.stack([vector_of(gradients, units[index]) for gradients in full])
-            estimate = np.mean([vector_of(own[k], units[index]) for k in unit["owners"]], axis=0)
+            own_part = units[index].items()
+            vector_of = lambda gradients: torch.cat([gradients[name][where] for name, where in own_part]).numpy()
+            g = np.stack([vector_of(gradients) for gradients in full])
+            estimate = np.mean([vector_of(own[k]) for k in unit["owners"]], axis=0)
             deviations[index, 0] += np.sum((estimate - g.mean(0)) ** 2) / len(rounds)
             deviations[index, 1] += (1 - p / n) / p * np.sum((g - g.mean(0)) ** 2) / len(rounds)
     return {key: (np.array(values), elements[key]) for key, values in cosines.items()}, deviations
@@ -214,26 +200,19 @@ def test_every_regime_at_initialization(tmp_path, experiments, model):
 
 
 def test_a_run(tmp_path, data, resnet):
-    sections = {**resnet.sections, "train": {**resnet.sections["train"], "max_steps": 2}}
-    run_dir = harness.train(tmp_path, "short", data, 1, **sections)
-    model = resnet.make().to(torch.float64)
-    harness.load_values(model, harness.checkpoint_values(run_dir, 2, model))
-    rounds = [resnet.batches(2)]
-    similarity, deviation, _ = analyze(tmp_path, "--run", run_dir)
-    assert {row["regime"] for row in similarity} == {"B-SDP"}
-    compare(similarity, deviation, "B-SDP", model, harness.plan_of(run_dir), rounds)
-    similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "bbsdp,nsdp")
-    for regime in ("B_b-SDP", "N-SDP"):
-        compare(similarity, deviation, regime, model, resnet.plan(regime), rounds)
+    """Its newest checkpoint in several regimes; all its checkpoints in its own."""
+    train = resnet.sections["train"] | {"max_steps": 2}
+    run_dir = harness.train(tmp_path, "short", data, 1, **resnet.sections | {"train": train})
+    similarity, deviation, _ = analyze(tmp_path, "--run", run_dir, "--regimes", "bsdp,bbsdp,nsdp")
+    for regime in ("B-SDP", "B_b-SDP", "N-SDP"):
+        compare(similarity, deviation, regime, resnet.model(2, run_dir), resnet.plan(regime), [resnet.batches(2)])
 
-
-def test_all_checkpoints_of_a_run(tmp_path, resnet):
-    similarity, deviation, printed = analyze(tmp_path, "--run", resnet.run_dir, "--all-checkpoints", "--batch-size", 2)
-    steps = sorted(int(folder.name.removeprefix("step-")) for folder in (resnet.run_dir / "checkpoints").glob("step-*"))
-    assert len(steps) > 2 and steps == sorted({int(row["step"]) for row in similarity})
-    plan = harness.plan_of(resnet.run_dir)
+    similarity, deviation, printed = analyze(tmp_path, "--run", run_dir, "--all-checkpoints", "--batch-size", 2)
+    steps = [0, 1, 2]
+    assert sorted({(row["regime"], int(row["step"])) for row in similarity}) == [("B-SDP", step) for step in steps]
     for step in steps[:2]:
-        compare(similarity, deviation, "B-SDP", resnet.model(step), plan, [resnet.batches(step, size=2)], step)
+        batches = [resnet.batches(step, size=2)]
+        compare(similarity, deviation, "B-SDP", resnet.model(step), harness.plan_of(run_dir), batches, step)
     assert all(f"B-SDP at step {step}" in printed for step in steps)
     summary = read_csv(tmp_path / "out" / "summary.csv")
     assert [(row["regime"], int(row["step"])) for row in summary] == [("B-SDP", step) for step in steps]

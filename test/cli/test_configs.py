@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import operator
 import re
 from pathlib import Path
 
@@ -15,25 +16,18 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 FINE_TUNING = [CONFIGS / "evidence/pretrained.yaml", CONFIGS / "evidence/fine_tuning.yaml"]
 EVIDENCE = sorted(set(CONFIGS.glob("evidence/*.yaml")) - set(FINE_TUNING))
 SWEEPS = [CONFIGS / "sweep_demo.yaml", *sorted(CONFIGS.glob("paper/*.yaml")), *EVIDENCE]
-REGIMES = sorted((CONFIGS / "regime").glob("*.yaml"))
 NAMED_REGIMES = ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")
 NAMED = {file.stem: file for file in CONFIGS.glob("*.yaml") if file.stem.split("_")[-1] in NAMED_REGIMES}
 EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS) - set(NAMED.values()))
 REGIME = {  # construction, masking, coverage; data parallelism is any of them at coverage 1
-    "ddp": ("block", "forward", 1),
-    "zero1": ("block", "forward", 1),
-    "zero2": ("block", "forward", 1),
-    "nsdp": ("neuron", "forward", 0.5),
-    "bsdp": ("block", "forward", 0.5),
-    "nbsdp": ("neuron", "backward", 0.5),
-    "bbsdp": ("block", "backward", 0.5),
-}
-LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}
-LLAMA_VOCABULARY = 32000
+    **dict.fromkeys(("ddp", "zero1", "zero2"), ("block", "forward", 1)),
+    "nsdp": ("neuron", "forward", 0.5), "bsdp": ("block", "forward", 0.5),
+    "nbsdp": ("neuron", "backward", 0.5), "bbsdp": ("block", "backward", 0.5),
+}  # fmt: skip
+LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}  # parameters with LLaMA's own vocabulary
 
 
-def name_of(path):
-    return path.stem
+name_of = operator.attrgetter("stem")
 
 
 def bases_of(file) -> list:
@@ -74,13 +68,13 @@ def sequences_or_images_per_step(spec) -> int:
 
 def data_of(experiment):
     """As its name says."""
-    return next(name for name in ("fashion_mnist", name_of(experiment).split("_")[-1]) if name_of(experiment).endswith(name))
+    return "fashion_mnist" if experiment.stem.endswith("fashion_mnist") else experiment.stem.split("_")[-1]
 
 
-@pytest.mark.parametrize("file", [e for e in EXPERIMENTS if name_of(e) != "quickstart"], ids=name_of)
+@pytest.mark.parametrize("file", [e for e in EXPERIMENTS if e.stem != "quickstart"], ids=name_of)
 def test_an_experiment_is_what_its_name_and_its_comments_say(file):
     spec, data, comments = merged(file), data_of(file), comments_of(file)
-    assert f"{spec['model']['name']}_{data}" == name_of(file) == spec["name"] and "output" not in spec
+    assert f"{spec['model']['name']}_{data}" == file.stem == spec["name"] and "output" not in spec
     assert (spec["data"]["name"], spec["data"]["path"]) == ("tokens" if data == "fineweb" else data, f"data/{data}")
     assert data != "svhn" or "flip" not in spec["data"]["augment"]
     (batch,) = re.findall(r"Batch (\d+) (?:sequences )?in total", comments)
@@ -108,14 +102,20 @@ def test_plan_of_every_named_file(name):
     assert named == merged(experiment, CONFIGS / "regime" / f"{regime}.yaml") | {"name": name}
 
 
-def test_every_model_is_there_in_the_same_regimes():
+def test_every_model_and_regime_is_there():
+    assert {file.stem for file in (CONFIGS / "regime").glob("*.yaml")} == set(REGIME)
     models = {merged(file)["model"]["name"] for file in EXPERIMENTS} - {"llama_tiny"}
     assert set(NAMED) == {f"{model}_{regime}" for model in models for regime in NAMED_REGIMES}
 
 
 @pytest.mark.parametrize("regime", REGIME)
 def test_plan_of_experiment_and_regime(regime):
-    check_plan(plan(CONFIGS / "llama_tiny_tokens.yaml", CONFIGS / "regime" / f"{regime}.yaml"), regime, workers=4)
+    """The regime's file holds only what a regime is, so that it changes nothing else, such as the run's folder."""
+    file = CONFIGS / "regime" / f"{regime}.yaml"
+    check_plan(plan(CONFIGS / "llama_tiny_tokens.yaml", file), regime, workers=4)
+    allowed = {"subnetwork": {"coverage", "construction", "masking"}, "optimizer": {"shard"},
+               "train": {"release_gradients", "reduce_every"}}
+    assert all(set(keys) <= allowed[section] for section, keys in merged(file).items())
 
 
 OTHERS = [file for file in EXPERIMENTS if data_of(file) in ("cifar100", "svhn", "mnist", "fashion_mnist", "imagenet")]
@@ -126,22 +126,13 @@ def test_plan_of_other_data_sets(experiment):
     assert plan(experiment)["workers"] == 8
 
 
-@pytest.mark.parametrize("file", REGIMES, ids=name_of)
-def test_a_regime_file_holds_only_what_a_regime_is(file):
-    """So that it changes nothing else of an experiment that it is combined with, such as the run's folder."""
-    regime = merged(file)
-    allowed = {"subnetwork": {"coverage", "construction", "masking"}, "optimizer": {"shard"},
-               "train": {"release_gradients", "reduce_every"}}
-    assert all(set(keys) <= allowed[section] for section, keys in regime.items())
-
-
 @pytest.mark.parametrize("model", LLAMAS)
 def test_size_and_length_of_llama(model):
     experiment = CONFIGS / f"{model}_fineweb.yaml"
     spec = merged(experiment)
     assert spec["model"]["vocab_size"] == 50304
     parameters = plan(experiment)["dense"]["parameters"]
-    with_llamas = plan(experiment, overrides=[f"model.vocab_size={LLAMA_VOCABULARY}"])["dense"]["parameters"]
+    with_llamas = plan(experiment, overrides=["model.vocab_size=32000"])["dense"]["parameters"]
     assert with_llamas == pytest.approx(LLAMAS[model], rel=0.02)
     tokens_per_step = sequences_or_images_per_step(spec) * spec["data"]["sequence_length"]
     assert spec["train"]["max_steps"] * tokens_per_step == pytest.approx(20 * parameters, rel=1e-3)

@@ -1,7 +1,6 @@
 """Data as a run sees it: gray, streamed and damaged images; `data check`. The samples of an epoch: test_resharding.py.
 Data that changed: test_resume.py."""
 
-import io
 import json
 import math
 import shutil
@@ -17,10 +16,8 @@ from safetensors.torch import load_file
 
 import harness
 from library_models import library_model
-from small_models import VOCABULARY, write_tokens
 
 MLP = {"name": "mlp", "width": 4, "depth": 2, "hidden_width": 8}
-LLAMA = {"name": "llama_tiny", "width": 16, "depth": 2, "hidden_width": 16, "heads": 4, "vocab_size": VOCABULARY}
 NO_EVAL = {"recalibrate_batches": 0, "batch_size": 200}
 
 
@@ -77,24 +74,29 @@ def imagenet_run(tmp_path, name, folder, **sections):
 
 
 def test_imagenet_is_evaluated_as_torchvision_would(tmp_path):
-    """The exported weights in torchvision's model, on torchvision's ImageFolder and transforms. One image is damaged."""
+    """The exported weights in torchvision's model, on torchvision's ImageFolder and transforms. An image of each split
+    is damaged, which ends training with its name, or is skipped and counted."""
     folder = write_imagenet(tmp_path / "imagenet", per_class=5, size=(90, 80))
-    broken = folder / "val" / "n01443537" / "val_2.JPEG"
-    broken.write_bytes(broken.read_bytes()[:400])
-    config = imagenet_run(
-        tmp_path, "run", folder,
-        model={"name": "resnet18", "stem": "imagenet", "width": 64, "num_classes": 3, "image_size": 56},
-        train={"max_steps": 2}, data={"on_error": "skip"}, eval=NO_EVAL,
-    )
-    result = harness.run("--config", config, "--nproc", 2)
-    run_dir = tmp_path / "runs" / "run"
+    in_training, broken = folder / "train" / "n02102040" / "train_3.JPEG", folder / "val" / "n01443537" / "val_2.JPEG"
+    for path in (in_training, broken):
+        path.write_bytes(path.read_bytes()[:400])
+    model = {"name": "resnet18", "stem": "imagenet", "width": 64, "num_classes": 3, "image_size": 56}
+    config = imagenet_run(tmp_path, "run", folder, model=model, train={"log_every_steps": 3})
+    assert str(in_training) in harness.run("--config", config, "--nproc", 1, expect=3).stderr
+    result = harness.run("--config", config, "--nproc", 2, *harness.sets("data.on_error=skip", "name=skip"))
+    # 15 images, 8 per step: the damaged one is drawn at least 4 times in 9 steps, and the next image replaces it.
+    run_dir = tmp_path / "runs" / "skip"
+    skipped = sum(line.get("skipped_samples", 0) for line in harness.records(run_dir, "train"))
+    used = Counter(sample for samples in harness.samples_by_step(run_dir) for sample in samples)
+    assert used[13] == 0 and sum(used.values()) == 72
+    assert skipped in (4, 5) and used[14] - skipped in (4, 5)
+
     out, logits = tmp_path / "model.safetensors", tmp_path / "logits.safetensors"
     harness.run("export", "--run", run_dir, "--out", out)
     harness.run("eval", "--run", run_dir, "--logits", logits)
     record = harness.last_eval(run_dir)
-    assert record["skipped_samples"] == 1 and f"skipped: {broken}" in result.stderr
+    assert record["skipped_samples"] == 1 and all(str(path) in result.stderr for path in (in_training, broken))
     broken.unlink()
-
     transform = torchvision.transforms.Compose([
         torchvision.transforms.Resize(64), torchvision.transforms.CenterCrop(56), torchvision.transforms.ToTensor(),
         torchvision.transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -117,24 +119,6 @@ def test_imagenet_is_evaluated_as_torchvision_would(tmp_path):
     assert record["accuracy"] == pytest.approx((ours["logits"].argmax(1) == labels).float().mean().item())
 
 
-def test_a_damaged_image_ends_training_with_its_name_or_is_skipped_and_counted(tmp_path):
-    folder = write_imagenet(tmp_path / "imagenet", per_class=5)
-    broken = folder / "train" / "n02102040" / "train_3.JPEG"
-    broken.write_bytes(broken.read_bytes()[:300])
-    message = harness.run("--config", imagenet_run(tmp_path, "error", folder), "--nproc", 1, expect=3).stderr
-    assert str(broken) in message
-
-    # 15 images, 8 per step: the damaged one is drawn at least 4 times in 9 steps, and the next image replaces it.
-    skipping = imagenet_run(tmp_path, "skip", folder, data={"on_error": "skip"}, train={"log_every_steps": 3})
-    result = harness.run("--config", skipping, "--nproc", 2)
-    assert result.stderr.count(str(broken)) >= 1
-    run_dir = tmp_path / "runs" / "skip"
-    skipped = sum(line.get("skipped_samples", 0) for line in harness.records(run_dir, "train"))
-    used = Counter(sample for samples in harness.samples_by_step(run_dir) for sample in samples)
-    assert used[13] == 0 and sum(used.values()) == 72
-    assert skipped in (4, 5) and used[14] - skipped in (4, 5)
-
-
 # ---- data check ----
 
 
@@ -144,31 +128,23 @@ def check(config, expect=0):
 
 def test_data_check_of_cifar10(tmp_path, data):
     config = harness.write_config(tmp_path, "run", data)
-    report = check(config)
+    report, text = check(config), harness.run("data", "check", "--config", config).stdout
     for split, size in (("train", 200), ("test", 40)):
         _, labels = harness.read_cifar10(data, split)
-        assert report[split]["samples"] == size
+        assert (report[split]["samples"], report[split]["problems"]) == (size, [])
         assert report[split]["images_of_class"] == torch.bincount(labels, minlength=10).tolist()
         assert report[split]["sizes"] == [{"height": 32, "width": 32, "images": size}]
-        assert report[split]["problems"] == []
-    text = harness.run("data", "check", "--config", config).stdout
     assert "train: 200 images in 10 classes, 32 x 32" in text and "no problem found" in text
-
-    # Mean and deviation of the pixels.
-    normalized, _ = harness.read_cifar10(data, "train")
-    pixels = normalized.numpy() * harness.STD + harness.MEAN
+    pixels = harness.read_arrays(data / "train.safetensors")[0] / 255
     measured = report["train"]["normalization"]
-    assert measured["mean"] == pytest.approx(pixels.mean((0, 2, 3), dtype=np.float64), rel=1e-5)
-    assert measured["std"] == pytest.approx(pixels.std((0, 2, 3), dtype=np.float64), rel=1e-5)
+    assert measured["mean"] == pytest.approx(pixels.mean((0, 2, 3)), rel=1e-5)
+    assert measured["std"] == pytest.approx(pixels.std((0, 2, 3)), rel=1e-5)
     assert f"data.normalization.mean=[{measured['mean'][0]:.4f}, " in text
 
 
 SLOW = """
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -180,12 +156,12 @@ static void delay(const char* path) {
     sleep(8);
   }
 }
-#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
-int open(const char* path, int flags, ...) { delay(path); return NEXT(open)(path, flags, 0644); }
-int open64(const char* path, int flags, ...) { delay(path); return NEXT(open64)(path, flags, 0644); }
-FILE* fopen(const char* path, const char* mode) { delay(path); return NEXT(fopen)(path, mode); }
-FILE* fopen64(const char* path, const char* mode) { delay(path); return NEXT(fopen64)(path, mode); }
-DIR* opendir(const char* path) { delay(path); return NEXT(opendir)(path); }
+#define NEXT(type, name, ...) ((type (*)(const char*, ...))dlsym(RTLD_NEXT, #name))(__VA_ARGS__)
+int open(const char* path, int flags, ...) { delay(path); return NEXT(int, open, path, flags, 0644); }
+int open64(const char* path, int flags, ...) { delay(path); return NEXT(int, open64, path, flags, 0644); }
+void* fopen(const char* path, const char* mode) { delay(path); return NEXT(void*, fopen, path, mode); }
+void* fopen64(const char* path, const char* mode) { delay(path); return NEXT(void*, fopen64, path, mode); }
+void* opendir(const char* path) { delay(path); return NEXT(void*, opendir, path); }
 """
 
 
@@ -204,26 +180,23 @@ def test_what_rank_0_reads_may_take_longer_than_a_collective(tmp_path):
 
 def test_data_check_of_imagenet(tmp_path):
     folder = write_imagenet(tmp_path / "imagenet", per_class=4)
-    truncated = folder / "train" / "n01440764" / "train_1.JPEG"
-    truncated.write_bytes(truncated.read_bytes()[:500])
     gif = folder / "val" / "n02102040" / "val_0.JPEG"
-    buffer = io.BytesIO()
-    Image.open(gif).save(buffer, format="GIF")
-    gif.write_bytes(buffer.getvalue())
-    damaged = [folder / "train" / "n01443537" / name for name in ("a.png", "b.webp")]
+    picture = Image.open(gif).copy()
+    picture.save(gif, format="GIF")
+    damaged = [folder / "train" / name for name in ("n01440764/train_1.JPEG", "n01443537/a.png", "n01443537/b.webp")]
     for path in damaged:
-        Image.open(folder / "train" / "n01443537" / "train_0.JPEG").save(path)
-        path.write_bytes(path.read_bytes()[:-100])
+        if not path.exists():
+            picture.save(path)
+        path.write_bytes(path.read_bytes()[:-100] if path.suffix != ".JPEG" else path.read_bytes()[:500])
     (folder / "val").rename(folder / "test")
     report = check(imagenet_run(tmp_path, "run", folder), expect=3)
-    assert report["train"]["images_of_class"] == [3, 4, 4]
-    assert report["test"]["images_of_class"] == [4, 4, 3]
-    assert len(report["train"]["problems"]) == 3
-    for path, problem in zip([truncated, *damaged], report["train"]["problems"]):
+    assert [report[split]["images_of_class"] for split in ("train", "test")] == [[3, 4, 4], [4, 4, 3]]
+    for path, problem in zip(damaged, report["train"]["problems"], strict=True):
         assert str(path) in problem and "cannot be decoded" in problem
-    assert len(report["test"]["problems"]) == 1 and "GIF" in report["test"]["problems"][0]
+    (problem,) = report["test"]["problems"]
+    assert "GIF" in problem
     # Every image has the same weight, whatever its size.
-    readable = [path for path in sorted((folder / "train").glob("*/*.JPEG")) if path != truncated]
+    readable = [path for path in sorted((folder / "train").glob("*/*.JPEG")) if path not in damaged]
     images = [np.asarray(Image.open(path)).reshape(-1, 3) / 255 for path in readable]
     mean = np.mean([image.mean(0) for image in images], 0)
     deviation = np.sqrt(np.mean([(image**2).mean(0) for image in images], 0) - mean**2)
@@ -231,35 +204,10 @@ def test_data_check_of_imagenet(tmp_path):
     np.testing.assert_allclose(report["train"]["normalization"]["std"], deviation, rtol=1e-9)
     sizes = {(s["width"], s["height"]): s["images"] for s in report["train"]["sizes"]}
     assert sizes == {(60, 50): 3, (63, 51): 2, (66, 52): 3, (69, 53): 3}
-
-
-def test_a_vocabulary_larger_than_that_of_the_tokens_is_told(tmp_path):
-    folder = write_tokens(tmp_path / "tokens")
-    largest = int(np.fromfile(folder / "toy_train_000000.bin", np.uint16)[512:].max())
-
-    def config(vocab_size):
-        model = LLAMA | {"vocab_size": vocab_size}
-        data = {"name": "tokens", "sequence_length": 48, "augment": []}
-        train = {"max_steps": 1, "precision": "fp32"}
-        return harness.write_config(tmp_path, f"run{vocab_size}", folder, model=model, data=data, train=train)
-
-    # Without the tokenizer's size, the largest token that was read counts.
-    report = check(config(5000))
-    assert f"model.vocab_size: {largest + 1}" in report["train"]["note"] and "note" not in report["test"]
-    assert "note" not in check(config(VOCABULARY))["train"]
-
-    settings = {"end_of_text": 0, "vocab_size": 3000}
-    (folder / "toy.state.json").write_text(json.dumps({"settings": settings}))
-    report = check(config(5000))
-    assert "model.vocab_size: 3000" in report["train"]["note"]
-    assert "note" not in check(config(3072))["train"], "a multiple of 128 is usual"
-    assert "model.vocab_size: 3000" in harness.run("--config", config(5000), "--nproc", 1).stderr
-    assert "vocab_size: 3000" not in harness.run("--config", config(3072), "--nproc", 1).stderr
-
-
-def test_without_a_test_set_the_key_that_holds_data_out_is_named(tmp_path):
-    folder = write_imagenet(tmp_path / "imagenet", per_class=4)
-    shutil.rmtree(folder / "val")
-    config = imagenet_run(tmp_path, "run", folder)
+    # Without a test set, the key that holds data out is named.
+    for path in damaged:
+        path.unlink()
+    shutil.rmtree(folder / "test")
+    config = tmp_path / "run.yaml"
     assert "data.validation_share" in harness.run("--config", config, "--nproc", 1, expect=3).stderr
     harness.run("data", "check", "--config", config, "--set", "data.validation_share=0.25")

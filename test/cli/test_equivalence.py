@@ -1,5 +1,5 @@
 """sdp-train computes what the method defines: losses of every worker and step, and the final weights, compared with
-plain PyTorch on dense models."""
+the masked models of PyTorch, torchvision and transformers."""
 
 import pytest
 import torch
@@ -7,70 +7,58 @@ import torch
 import harness
 from comparison import OPTIMIZERS, REGIMES, train_and_compare
 from library_models import library_model
-from small_models import MODELS, RESNET18
+from small_models import LLAMA, MODELS, RESNET18, TOKENS, write_tokens
+
+
+def case(name, workers, coverage, processes, regime, rule="sgd", steps=3, batch=2, **more):
+    """The sections of a run, with more keys of each, and its processes."""
+    sections = {
+        "model": MODELS[name], "optimizer": OPTIMIZERS[rule], "eval": {"recalibrate_batches": 0},
+        "subnetwork": {"workers": workers, "coverage": coverage, "construction": regime[0], "masking": regime[1]},
+        "train": {"max_steps": steps, "batch_size_per_worker": batch},
+    }  # fmt: skip
+    return {section: keys | more.get(section, {}) for section, keys in sections.items()}, processes
 
 
 # Several workers per process as well as one each: processes divide the workers.
-SIZES = [(8, "4/8", 1), (8, "3/8", 4), (8, "7/8", 1), (3, "2/3", 3)]
-# Two regimes for each, so that each regime is tested with two of them. The bottlenecks have coverage 1/4.
-CASES = [size + REGIMES[regime] for i, size in enumerate(SIZES) for regime in (i % 4, (i + 2) % 4)]
-CASES.append((4, "1", 2, "neuron", "backward"))
+SIZES = [(8, "4/8", 1), (3, "2/3", 3), (8, "7/8", 1), (8, "3/8", 4), (4, "1", 2)]
+IN_FP32 = {"rule": "adamw_smooth", "steps": 1, "train": {"precision": "fp32"}}
+BRANCHES = {"unit": "branch"}
+THREE_SLICES = {"slices_per_branch": 3}  # a worker may have none
+OTHERS = "swin", "vit", "llama_3"
+CASES = [
+    # Two regimes for each size, so that each regime is tested with two of them.
+    *(case("resnet18", *size, REGIMES[j % 4], steps=4, batch=4) for i, size in enumerate(SIZES) for j in (i, i + 2)),
+    # Every model in all regimes but for those below. The LLaMA without grouped queries differs where heads are divided.
+    *(case(name, *SIZES[(i + n) % 4], REGIMES[i]) for n, name in enumerate(OTHERS) for i in range(4)),
+    *(case(name, *SIZES[4], REGIMES[i]) for i, name in enumerate(OTHERS)),
+    *(case("llama", *size, REGIMES[i + 2]) for i, size in enumerate(SIZES[:2])),
+    # Bottlenecks have layers that are not sliced; without a slice of a branch, GPT-2 still has its output's bias.
+    *(case("resnet50", 4, "1/4", 1, REGIMES[i], subnetwork=THREE_SLICES if i > 1 else {}) for i in range(4)),
+    *(case("gpt2", 4, ["1/4", "2/4"][i % 2], 1, REGIMES[i], subnetwork=BRANCHES | (THREE_SLICES if i > 1 else {}))
+      for i in range(4)),
+    # Of width 16: in fp32, PyTorch's own narrower shortcuts may write beyond their buffers (oneDNN issue 6035).
+    *(case("resnet18", 4, "2/4", 2, REGIMES[i], batch=4, model={"width": 16}, optimizer={"shard": i == 1}, **IN_FP32)
+      for i in (1, 2)),
+    *(case(name, 4, "2/4", 2, REGIMES[i], subnetwork=BRANCHES, **IN_FP32) for i, name in ((1, "swin"), (2, "llama_3"))),
+    # Small buckets, several workers per process, accumulation and clipping at once. State that is not sharded, in every
+    # regime; in most other tests it is.
+    *(case("mlp", 4, "3/4", 2, REGIMES[i], optimizer, 6, 4, model={"width": 24, "depth": 5, "hidden_width": 40},
+           subnetwork={"assignment": assignment}, optimizer={"clip_norm": 0.5, "shard": shard},
+           train={"accumulate_steps": 3, "bucket_megabytes": 0.01,
+                  "reduce_every": "micro_batch" if assignment == "random" else "step"})
+      for i, optimizer, assignment, shard in [
+          (0, "adamw", "window", False), (1, "nesterov", "random", False), (2, "adamw", "random", True),
+          (2, "nesterov", "balanced", False), (3, "adamw", "window", False), (3, "plain_sgd", "balanced", True)]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("workers,coverage,processes,construction,masking", CASES)
-def test_every_regime_is_the_mask_oracle(tmp_path, data, construction, masking, workers, coverage, processes):
-    regime = {"workers": workers, "coverage": coverage, "construction": construction, "masking": masking}
-    train_and_compare(tmp_path, data, processes, subnetwork=regime, optimizer=OPTIMIZERS["sgd"], train={"max_steps": 4})
+@pytest.mark.parametrize("sections,processes", CASES)
+def test_every_regime_is_the_mask_oracle(tmp_path, data_of, sections, processes):
+    train_and_compare(tmp_path, data_of(sections["model"]), processes, **sections)
 
 
-@pytest.mark.parametrize("construction,masking", REGIMES)
-def test_bottlenecks_are_the_mask_oracle(tmp_path, data, construction, masking):
-    """ResNet-50, whose branches have layers that are not sliced; in neuron construction, some workers have no slice."""
-    regime = {"workers": 4, "coverage": "1/4", "construction": construction, "masking": masking}
-    if construction == "neuron":
-        regime["slices_per_branch"] = 3
-    train_and_compare(
-        tmp_path, data, 1, model=MODELS["resnet50"], subnetwork=regime, optimizer=OPTIMIZERS["sgd"],
-        train={"max_steps": 3, "batch_size_per_worker": 2},
-    )
-
-
-@pytest.mark.parametrize("construction,masking,shard", [("block", "backward", True), ("neuron", "forward", False)])
-def test_adamw_in_fp32_is_the_mask_oracle(tmp_path, data, construction, masking, shard):
-    """Of width 16: in fp32, PyTorch's own narrower shortcuts may write beyond their buffers (oneDNN issue 6035). The first step
-    is lr * g / (|g| + eps), in which a small eps would amplify the roundings of small gradients."""
-    train_and_compare(
-        tmp_path, data, 2, model={"width": 16}, subnetwork={"construction": construction, "masking": masking},
-        optimizer={**OPTIMIZERS["adamw"], "eps": 1e-4, "shard": shard}, train={"max_steps": 1, "precision": "fp32"},
-    )
-
-
-@pytest.mark.parametrize(
-    "construction,masking,optimizer,assignment,shard",
-    [
-        ("block", "forward", "adamw", "window", False),
-        ("block", "backward", "nesterov", "random", False),
-        ("neuron", "forward", "adamw", "random", True),
-        ("neuron", "forward", "nesterov", "balanced", False),
-        ("neuron", "backward", "adamw", "window", False),
-        ("neuron", "backward", "plain_sgd", "balanced", True),
-    ],
-)
-def test_mlp_clipped_is_the_mask_oracle(tmp_path, data, construction, masking, optimizer, assignment, shard):
-    """Small buckets, several workers per process, accumulation and clipping at once. State that is not sharded, in every
-    regime; in most other tests it is."""
-    train_and_compare(
-        tmp_path, data, 2,
-        model={"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40},
-        subnetwork={"coverage": "3/4", "assignment": assignment, "construction": construction, "masking": masking},
-        optimizer={**OPTIMIZERS[optimizer], "clip_norm": 0.5, "shard": shard},
-        train={
-            "max_steps": 6, "accumulate_steps": 3, "bucket_megabytes": 0.01,
-            "reduce_every": "micro_batch" if assignment == "random" else "step",
-        },
-    )
-
-
+UNCORRECTED = {"branch_scale": "none", "recalibrate_batches": 0}
 GROUPS = [
     {"match": "layer4.*.conv?.weight", "lr_factor": 0.1, "weight_decay": 0.2},
     {"match": "layer[34].*", "lr_factor": 3.0},
@@ -88,13 +76,17 @@ GROUPS = [
     ("block", "backward", "sgd", {"shard": False, "decay_norms_and_biases": False}),
     ("neuron", "forward", "adamw_smooth", {"shard": True}),
 ])
-def test_groups_and_the_average_are_torch_optims(tmp_path, data, construction, masking, rule, own):
+def test_groups_schedule_and_average_are_torch_optims(tmp_path, data, construction, masking, rule, own):
     optimizer = {**OPTIMIZERS[rule], "groups": GROUPS, "ema_decay": 0.7, **own}
+    learning_rate = lambda step: optimizer["lr"] * (step / 2 if step <= 2 else 1 - (step - 3) / 4)
     run_dir = train_and_compare(
-        tmp_path, data, 2, subnetwork={"construction": construction, "masking": masking},
-        optimizer=optimizer, train={"max_steps": 5}, eval={"branch_scale": "none", "recalibrate_batches": 0},
+        tmp_path, data, 2, learning_rate, subnetwork={"construction": construction, "masking": masking},
+        optimizer=optimizer, schedule={"name": "linear", "warmup_steps": 2},
+        train={"max_steps": 6, "log_every_steps": 1}, eval=UNCORRECTED,
     )
-    first, last = (harness.checkpoint_values(run_dir, step, library_model(RESNET18))["conv1.weight"] for step in (0, 5))
+    logged = [line["lr"] for line in harness.records(run_dir, "train")]
+    assert logged == pytest.approx([learning_rate(step) for step in range(1, 7)], rel=1e-12)
+    first, last = (harness.checkpoint_values(run_dir, step, library_model(RESNET18))["conv1.weight"] for step in (0, 6))
     assert torch.equal(first, last)  # lr_factor 0
 
     if construction == "block":
@@ -104,17 +96,27 @@ def test_groups_and_the_average_are_torch_optims(tmp_path, data, construction, m
     saved = harness.run_json("eval", "--run", run_dir)
     assert saved["loss_ema"] == pytest.approx(trained["loss_ema"], abs=1e-9) != saved["loss"]
     harness.run("export", "--run", run_dir, "--average", "--out", tmp_path / "average.safetensors")
-    config = harness.write_config(tmp_path, "again", data, eval={"branch_scale": "none", "recalibrate_batches": 0})
+    config = harness.write_config(tmp_path, "again", data, eval=UNCORRECTED)
     harness.run("import", "--config", config, "--from", tmp_path / "average.safetensors")
     again = harness.run_json("eval", "--run", tmp_path / "runs" / "again")
     assert (again["loss"], again["accuracy"]) == pytest.approx((saved["loss_ema"], saved["accuracy_ema"]), abs=1e-9)
 
 
-def test_learning_rate_of_every_step(tmp_path, data):
-    learning_rate = lambda step: 0.05 * step / 4 if step <= 4 else 0.05 * (1 - (step - 5) / 8)
-    run_dir = train_and_compare(
-        tmp_path, data, 2, learning_rate, optimizer=OPTIMIZERS["sgd"],
-        schedule={"name": "linear", "warmup_steps": 4}, train={"max_steps": 12, "log_every_steps": 1},
-    )
-    logged = [line["lr"] for line in harness.json_lines(run_dir / "metrics.jsonl") if line["kind"] == "train"]
-    assert logged == pytest.approx([learning_rate(step) for step in range(1, 13)], rel=1e-12)
+def test_another_sequence_length_counts_the_tokens_on(tmp_path):
+    """20 samples of 12 tokens: two steps of 8 samples, then 26 samples of 9 tokens, of which 22 begin after the 192 tokens."""
+    folder = write_tokens(tmp_path / "tokens", samples=20)
+    sections = {
+        "model": LLAMA, "optimizer": OPTIMIZERS["adamw"], "eval": {"recalibrate_batches": 0},
+        "data": {"name": "tokens", "path": str(folder), "sequence_length": TOKENS},
+        "train": {"max_steps": 2, "precision": "fp32", "batch_size_per_worker": 2, "log_every_steps": 1},
+    }
+    run_dir = harness.train(tmp_path, "run", folder, 1, **sections)
+    sections["train"]["max_steps"] = 7
+    changed = sections | {"data": sections["data"] | {"sequence_length": 9}}
+    result = harness.run("--config", harness.write_config(tmp_path, "run", folder, **changed), "--nproc", 2, "--resume")
+    assert "data has changed" not in result.stderr and "optimizer.lr" in result.stderr
+    lines = harness.records(run_dir, "train")
+    assert [line["tokens"] for line in lines] == [8 * 12, 16 * 12, *((22 + 8 * step) * 9 for step in range(1, 6))]
+    assert [line["epoch"] for line in lines[2:]] == pytest.approx([(22 + 8 * step) / 26 for step in range(1, 6)])
+    read = [sample for (step, *_), samples in sorted(harness.trace_samples(run_dir).items()) if step > 2 for sample in samples]
+    assert len(set(read[4:30])) == 26  # the whole second epoch, after the last four samples of the first one

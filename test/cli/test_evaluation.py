@@ -1,12 +1,20 @@
 """Evaluation repeated in plain PyTorch from the final checkpoint: the assembled model without and with its corrections, and
-every worker's subnetwork, on all test samples or a subset."""
+every worker's subnetwork, on all test samples or a subset; and on the exported weights."""
 
 import csv
+import functools
+import json
+import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
-from safetensors.torch import load_file
+import torchvision
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
 import harness
@@ -18,19 +26,13 @@ WORKERS = 4
 COVERAGE = 0.5
 
 
-def load_buffers(model, values):
+def load_buffers(model, buffers, is_used):
+    """Means over the workers and replicas whose statistics are used."""
     own = dict(model.named_buffers())
-    for name, buffer in values.items():
-        own[name].copy_(buffer)
-
-
-def owner_means(model, buffers, owners):
-    """Statistics of the assembled model: means over owners and replicas."""
-    of_name = {}
-    for (name, worker, _), values in buffers.items():
-        if worker in owners.get(model.branch_of(name), range(WORKERS)):
-            of_name.setdefault(name, []).append(values)
-    return {name: torch.stack(values).mean(0) for name, values in of_name.items()}
+    for used in {name for name, *_ in buffers}:
+        chosen = [values for (name, _, *place), values in buffers.items() if name == used and is_used(name, *place)]
+        if chosen:
+            own[used].copy_(torch.stack(chosen).mean(0))
 
 
 def scales(of_branch):
@@ -39,20 +41,21 @@ def scales(of_branch):
 
 
 def recalibrate(model, batches, present):
-    norms = [module for module in model.net.modules() if isinstance(module, torch.nn.BatchNorm2d)]
-    for norm in norms:
+    for norm in (module for module in model.net.modules() if isinstance(module, torch.nn.BatchNorm2d)):
         norm.reset_running_stats()
         norm.momentum = None  # a plain average over the batches
     model.net.train()
     for images in batches:
         model(images, present)
-    model.net.eval()
 
 
 def loss_and_accuracy(model, images, labels, present):
     model.net.eval()
     logits = model(images, present)
     return F.cross_entropy(logits, labels).item(), (logits.argmax(1) == labels).double().mean().item()
+
+
+close = functools.partial(pytest.approx, rel=0, abs=1e-8)
 
 
 def evenly(count, values):
@@ -84,8 +87,8 @@ def test_evaluation_is_pytorchs(
     )
     record = harness.last_eval(run_dir)
     assert record["step"] == STEPS
-    owners = harness.owners_of(run_dir)
-    buffers = harness.checkpoint_buffers(run_dir, STEPS)
+    owners = {unit["branch"]: unit["owners"] for unit in harness.plan_of(run_dir)["units"]}
+    buffers = harness.checkpoint_buffer_pieces(run_dir, STEPS)
     train_images, train_labels = harness.read_cifar10(data, "train")
     train_images = train_images.double()
     all_images, all_labels = harness.read_cifar10(data, "test")
@@ -95,21 +98,20 @@ def test_evaluation_is_pytorchs(
     model = library_model(RESNET18).double()
     harness.load_values(model, harness.checkpoint_values(run_dir, STEPS, model))
 
-    load_buffers(model, owner_means(model, buffers, owners))
+    load_buffers(model, buffers, lambda name, worker, _: worker in owners.get(model.branch_of(name), range(WORKERS)))
     loss, accuracy = loss_and_accuracy(model, images, labels, {})
-    assert record["loss_uncorrected"] == pytest.approx(loss, rel=0, abs=1e-8)
-    assert record["accuracy_uncorrected"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+    assert [record["loss_uncorrected"], record["accuracy_uncorrected"]] == close([loss, accuracy])
 
     of_subnetworks = evenly(len(chosen) if samples_per_subnetwork is None else samples_per_subnetwork, chosen)
     part = all_images[of_subnetworks].double(), all_labels[of_subnetworks]
     singles = []
     for worker in range(WORKERS if of_subnetworks else 0):
-        load_buffers(model, {name: values for (name, *place), values in buffers.items() if place == [worker, 0]})
+        load_buffers(model, buffers, lambda _, *place: place == (worker, 0))
         present = scales({branch: float(worker in held) for branch, held in owners.items()})
         singles.append(loss_and_accuracy(model, *part, present))
     assert record.get("subnetwork_samples", 0) == len(of_subnetworks)
     for key, values in zip(("subnetwork_loss", "subnetwork_accuracy"), zip(*singles)):
-        assert record[key] == pytest.approx(values, rel=0, abs=1e-8)
+        assert record[key] == close(values)
     assert ("subnetwork_loss" in record) == bool(of_subnetworks)
 
     # Batch i of the training order is what replica 0 of worker i saw in the first step.
@@ -136,23 +138,21 @@ def test_evaluation_is_pytorchs(
             is_decided = abs(trial["loss_survival"] - trial["loss_none"]) > trial["standard_error"]
             if is_decided or len(tried) == len(train_images):
                 break
-        assert record["branch_scale_trial"] == pytest.approx(trial, rel=0, abs=1e-8)
+        assert record["branch_scale_trial"] == close(trial)
         factor = COVERAGE if is_decided and trial["loss_survival"] < trial["loss_none"] else 1.0
     assert record["branch_scale"] == factor
     present = correct(factor)
     loss, accuracy = loss_and_accuracy(model, images, labels, present)
     assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
-    assert record["loss"] == pytest.approx(loss, rel=0, abs=1e-8)
-    assert record["accuracy"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+    assert [record["loss"], record["accuracy"]] == close([loss, accuracy])
     largest = model(images, present).topk(5, dim=1).indices
     assert record["accuracy_top5"] == pytest.approx((largest == labels[:, None]).any(1).double().mean().item(), abs=1e-8)
     if of_subnetworks:
         loss, accuracy = loss_and_accuracy(model, *part, present)
-        assert record["loss_on_subnetwork_samples"] == pytest.approx(loss, rel=0, abs=1e-8)
-        assert record["accuracy_on_subnetwork_samples"] == pytest.approx(accuracy, rel=0, abs=1e-8)
+        assert [record[f"{key}_on_subnetwork_samples"] for key in ("loss", "accuracy")] == close([loss, accuracy])
         variances = [single * (1 - single) + accuracy * (1 - accuracy) for _, single in singles]
         errors = [(variance / len(of_subnetworks)) ** 0.5 for variance in variances]
-        assert record["subnetwork_standard_error"] == pytest.approx(errors, rel=0, abs=1e-8)
+        assert record["subnetwork_standard_error"] == close(errors)
     parts = [record[key] for key in ("assemble_s", "recalibrate_s", "evaluate_s", "subnetworks_s")]
     assert all(part > 0 for part in parts[: 4 if of_subnetworks else 3]) and sum(parts) <= record["eval_s"]
 
@@ -162,6 +162,44 @@ def test_evaluation_is_pytorchs(
         loss, accuracy = loss_and_accuracy(model, train_images, train_labels, present)
         assert (on_training_data["loss"], on_training_data["accuracy"]) == pytest.approx((loss, accuracy), abs=1e-8)
         assert on_training_data["on_training_data"] and on_training_data["samples"] == len(train_labels)
+    if mode == "full":
+        check_export(tmp_path, run_dir, record, all_images[chosen], chosen, labels)
+
+
+def export(run_dir, out):
+    harness.run("export", "--run", run_dir, "--out", out)
+    return load_file(out)
+
+
+def check_export(tmp_path, run_dir, record, images, chosen, labels):
+    """With recalibrated statistics and branch scale, PyTorch finds the reported loss with the exported file, read and
+    given its input by the code of docs/import_export.md. `eval` writes the same logits."""
+    state = export(run_dir, tmp_path / "model.safetensors")
+    page = (Path(__file__).parents[2] / "docs" / "import_export.md").read_text()
+    *_, narrow, _, transform = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {"folder": tmp_path, "json": json, "math": math, "torch": torch, "torchvision": torchvision}
+    names["safetensors"] = safetensors
+    exec(narrow + transform, names)
+    assert "architecture" not in names["config"] and names["config"]["label_names"][3] == "cat"
+    loss = lambda inputs: F.cross_entropy(names["model"](inputs), labels).item()
+    assert loss(images.double()) == pytest.approx(record["loss"], rel=0, abs=1e-8)
+    pixels = (images * torch.tensor(harness.STD) + torch.tensor(harness.MEAN)).mul(255).round().byte()
+    pictures = map(torchvision.transforms.functional.to_pil_image, pixels)
+    inputs = torch.stack([names["transform"](picture) for picture in pictures]).double()
+    assert loss(inputs) == pytest.approx(record["loss"], rel=0, abs=1e-5)
+    harness.run("eval", "--run", run_dir, "--logits", tmp_path / "logits.safetensors")
+    written = load_file(tmp_path / "logits.safetensors")
+    assert written["samples"].tolist() == list(chosen) and torch.equal(written["labels"], labels)
+    assert (written["logits"] - names["model"](inputs)).abs().max() < 1e-4
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+    assert (metadata["recalibrate_batches"], metadata["format"]) == ("4", "pt")
+    assert float(metadata["branch_scale"]) == record["branch_scale"]
+    if "branch_scale_trial" in record:
+        # Without the run's evaluation, the branch scale is selected again, with the same result.
+        (run_dir / "metrics.jsonl").unlink()
+        again = export(run_dir, tmp_path / "again.safetensors")
+        assert all(torch.allclose(again[name], state[name], atol=1e-10, rtol=0) for name in state)
 
 
 def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
@@ -197,3 +235,35 @@ def test_held_out_samples_take_the_place_of_a_test_set(tmp_path, data):
     assert [float(row["probability"]) for row in rows] == pytest.approx(probabilities.tolist(), abs=1e-6)
     text = harness.run("eval", "--run", run_dir, "--per-class").stdout
     assert all(f"{100 * row[i] / sum(row):.2f}" in text for i, row in enumerate(confusion) if sum(row))
+
+
+def test_recalibrated_statistics_are_kept_beside_the_checkpoint(tmp_path, data):
+    run_dir = harness.train(tmp_path, "run", data, 1, train={"max_steps": 3}, eval={"recalibrate_batches": 2})
+    loss = lambda *overrides: harness.run_json("eval", "--run", run_dir, *harness.sets(*overrides))["loss"]
+    statistics = lambda: set(run_dir.glob("checkpoints/step-00000003/statistics-*"))
+    (kept,) = statistics()
+    original = kept.read_bytes()
+    kept.unlink()
+    estimated = loss()
+    assert estimated == pytest.approx(harness.last_eval(run_dir)["loss"], rel=1e-12)
+    a = export(run_dir, tmp_path / "a.safetensors")
+    # They are read where they belong: changed ones change the loss, damaged ones are estimated again.
+    save_file({name: 2 * values for name, values in load_file(kept).items()}, kept)
+    assert loss() != pytest.approx(estimated, rel=1e-3)
+    b = export(run_dir, tmp_path / "b.safetensors")
+    assert torch.equal(b["bn1.running_var"], 2 * a["bn1.running_var"])
+    loss("eval.recalibrate_batches=3")
+    assert len(statistics()) == 2, "other batches, another file"
+    kept.write_bytes(original[:-8])
+    assert loss() == estimated
+
+
+def test_recalibration_augments_as_training_does(tmp_path, data):
+    losses = []
+    for name, augment in (("plain", []), ("augmented", ["crop", "flip"])):
+        run_dir = harness.train(
+            tmp_path, name, data, 1, data={"augment": augment}, optimizer={"lr": 1e-12},  # the same weights
+            train={"max_steps": 1, "precision": "fp32"}, eval={"recalibrate_batches": 3},
+        )
+        losses.append(harness.last_eval(run_dir)["loss"])
+    assert abs(losses[0] - losses[1]) > 1e-4

@@ -35,9 +35,9 @@ def test_local_steps_are_the_mask_oracle(tmp_path, data, case):
 
 
 @pytest.mark.parametrize("outer", [{}, {"lr": 1, "momentum": 0, "nesterov": False}])
-def test_full_coverage_is_diloco_and_local_sgd(tmp_path, data, outer):
+def test_full_coverage_is_diloco_and_local_sgd(tmp_path, outer):
     run = train_and_compare(
-        tmp_path, data, 3, model=MODELS["gpt2"], subnetwork={"workers": 3, "coverage": "1"},
+        tmp_path, write_tokens(tmp_path / "tokens"), 3, model=MODELS["gpt2"], subnetwork={"workers": 3, "coverage": "1"},
         optimizer=OPTIMIZERS["adamw_smooth"], exchange={"every_steps": 3, "outer": outer}, train={"max_steps": 6},
     )
     for line in harness.records(run, "train"):
@@ -67,9 +67,10 @@ def test_an_exchange_at_every_step_averages_gradients(tmp_path, data, constructi
     (4, "2/4", "neuron", "backward", {"precision": "bf16"}), (2, "3/4", "neuron", "forward", {"accumulate_steps": 2}),
     (1, "2/4", "block", "backward", {}), (4, "1", "block", "forward", {"precision": "bf16", "release_gradients": False}),
 ])
-def test_memory_and_bytes_are_planned(tmp_path, data, processes, coverage, construction, masking, own):
+def test_memory_and_bytes_are_planned(tmp_path, processes, coverage, construction, masking, own):
     run = harness.train(
-        tmp_path, "run", write_tokens(tmp_path / "tokens"), processes, model=MODELS["llama"], data={"name": "tokens", "sequence_length": TOKENS},
+        tmp_path, "run", write_tokens(tmp_path / "tokens"), processes, model=MODELS["llama"],
+        data={"name": "tokens", "sequence_length": TOKENS},
         subnetwork={"workers": 4, "coverage": coverage, "construction": construction, "masking": masking},
         optimizer={"name": "adamw", "ema_decay": 0.9}, exchange={"every_steps": 3, "inner_state": "average"},
         train={"max_steps": 6, "log_every_steps": 3, "precision": "fp32"} | own,

@@ -34,17 +34,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("model,regime,settings", CASES)
-def test_predicted_memory_is_measured(model, regime, settings):
-    """Times are predicted from a data sheet, because measuring this machine's rates takes seconds."""
-    check(model, regime, settings, "--device", "h100")
-
-
-def test_several_workers_a_process():
-    check("resnet18_cifar10", "nsdp", IMAGES, "--nproc", 2)
-
-
-def check(model, regime, settings, *arguments):
+# Times are predicted from a data sheet, as measuring this machine's rates takes seconds; for two processes, from those.
+@pytest.mark.parametrize("model,regime,settings,arguments", [
+    *((*case, ["--device", "h100"]) for case in CASES), ("resnet18_cifar10", "nsdp", IMAGES, ["--nproc", 2]),
+])
+def test_predicted_memory_is_measured(model, regime, settings, arguments):
     configs = [word for name in (model, f"regime/{regime}") for word in ("--config", CONFIGS / f"{name}.yaml")]
     settings = harness.sets("data.path=/none", "train.device=cpu", "train.accumulate_steps=1", *settings)
     result = harness.run_json("plan", "--measure", *configs, *settings, *arguments, timeout=900)

@@ -3,8 +3,8 @@ number of processes or a restart; every pass has its own; evaluation has none.""
 
 import itertools
 import math
-import shutil
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import harness
 from comparison import REGIMES
 from library_models import library_model
-from small_models import MLP, MODELS, TOKENS, VARIANTS, read_tokens, reads_tokens, write_tokens
+from small_models import MLP, MODELS, TOKENS, VARIANTS, read_tokens, reads_tokens
 
 STEPS = 6
 DROPOUT = {"dropout": 0.3}
@@ -23,45 +23,18 @@ MIXING = {"resnet18": {"mixup_alpha": 0.8}, "mlp": {"mixup_alpha": 0.8, "cutmix_
 NAMES = [name for name in MODELS if name not in VARIANTS]
 
 
-class Case:
-    def __init__(self, folder, data, name):
-        model = MODELS[name]
-        self.folder, self.data, self.model = folder, data, model | DROPOUT | DEPTH
-        # Each model in another regime, so that every regime has dropout on something.
-        construction, masking = REGIMES[(NAMES.index(name) + 1) % 4]
-        self.regime = {"construction": construction, "masking": masking, "unit": "branch"}
-        self.has_norms = name == "resnet18"
-        self.accumulate_steps = 2 if name in ("llama", "mlp") else 1
-        self.sections = {"data": MIXING.get(name, {})}
-        self.quiet = {"model": model, "data": {}}
-        if reads_tokens(model):
-            self.data = write_tokens(folder / "tokens")
-            self.sections["data"] = self.quiet["data"] = {"name": "tokens", "sequence_length": TOKENS}
-
-    def spec(self, steps, sections):
-        return {
-            "model": self.model,
-            "subnetwork": self.regime,
-            "train": {"max_steps": steps, "batch_size_per_worker": 2, "accumulate_steps": self.accumulate_steps},
-            "checkpoint": {"every_steps": 3},
-            "eval": {"recalibrate_batches": 2 if self.has_norms else 0},
-            **self.sections,
-            **sections,
-        }
-
-    def train(self, name, processes, steps=STEPS, **sections):
-        return harness.train(self.folder, name, self.data, processes, **self.spec(steps, sections))
-
-
-@pytest.fixture(scope="module", params=NAMES)
-def case(request, tmp_path_factory, data):
-    return Case(tmp_path_factory.mktemp("noise"), data, request.param)
-
-
-@pytest.fixture(scope="module")
-def whole(case):
-    """Six steps by two processes."""
-    return case.train("whole", 2)
+def spec_of(name, steps=STEPS, is_noisy=True, **sections):
+    """Each model in another regime, so that every regime has dropout on something."""
+    construction, masking = REGIMES[(NAMES.index(name) + 1) % 4]
+    reads = {"name": "tokens", "sequence_length": TOKENS} if reads_tokens(MODELS[name]) else {}
+    return {
+        "model": MODELS[name] | (DROPOUT | DEPTH if is_noisy else {}),
+        "data": reads | (MIXING.get(name, {}) if is_noisy else {}),
+        "subnetwork": {"construction": construction, "masking": masking, "unit": "branch"},
+        "train": {"max_steps": steps, "batch_size_per_worker": 2, "accumulate_steps": 1 + (name in ("llama", "mlp"))},
+        "checkpoint": {"every_steps": 3},
+        "eval": {"recalibrate_batches": 2 if name == "resnet18" else 0},
+    } | sections  # fmt: skip
 
 
 def check_close(actual, expected):
@@ -71,46 +44,40 @@ def check_close(actual, expected):
     assert ours.keys() == theirs.keys() and (joined(ours) - joined(theirs)).abs().max() < 1e-9
 
 
-def test_neither_a_resume_nor_processes_change_it(case, whole):
-    """One process, with all workers, continues a run of two. The same bits: test/train/test_kills.cpp."""
-    stopped = case.train("stopped", 2, steps=3)
-    folder = case.folder / "resumed"
-    run_dir = shutil.copytree(stopped, folder / "runs" / stopped.name)
-    config = harness.write_config(folder, stopped.name, case.data, **case.spec(STEPS, {}))
+@pytest.mark.parametrize("name", NAMES)
+def test_noise_of_every_model(tmp_path, data_of, name):
+    folder = data_of(MODELS[name])
+    train = lambda run, processes, **more: harness.train(tmp_path, run, folder, processes, **spec_of(name, **more))
+    whole = train("whole", 2)
+    # One process, with all workers, continues a run of two. The same bits: test/train/test_kills.cpp.
+    stopped = train("stopped", 2, steps=3)
+    config = harness.write_config(tmp_path, "stopped", folder, **spec_of(name))
     assert "resuming at step 3" in harness.run("--config", config, "--nproc", 1, "--resume").stdout
-    check_close(run_dir, whole)
+    check_close(stopped, whole)
 
-
-def test_without_it_the_run_is_another(case, whole):
-    """In the first step already, in which weights and batches are the same."""
-    quiet = harness.trace_losses(case.train("quiet", 1, steps=1, **case.quiet))
-    noisy = harness.trace_losses(whole)
+    # Without noise the run is another in the first step already, in which weights and batches are the same.
+    noisy, quiet = (harness.trace_losses(run) for run in (whole, train("quiet", 1, steps=1, is_noisy=False)))
     differs = [abs(noisy[key] - loss) > 1e-6 for key, loss in quiet.items()]
     # A worker may own nothing but the first branch, which stochastic depth never drops.
-    assert len(differs) == 4 and sum(differs) >= (2 if case.model.get("stochastic_depth") else 4)
+    assert len(differs) == 4 and sum(differs) >= 2
 
-
-def test_evaluation_is_without_it(case, whole):
-    """The record of the run's end, `eval` of its checkpoint, and the same weights in a run without noise."""
-    record = harness.last_eval(whole)
-    again = harness.run_json("eval", "--run", whole)
-    weights = case.folder / "exported" / "model.safetensors"
-    weights.parent.mkdir()
+    # Evaluation has none: the record of the run's end, `eval` of its checkpoint, its weights in a run without noise.
+    weights = tmp_path / "exported" / "model.safetensors"
     harness.run("export", "--run", whole, "--out", weights, "--set", "eval.recalibrate_batches=0")
-    config = harness.write_config(case.folder, "noiseless", case.data, **case.spec(STEPS, case.quiet))
+    config = harness.write_config(tmp_path, "noiseless", folder, **spec_of(name, is_noisy=False))
     harness.run("import", "--config", config, "--from", weights)
-    quiet = harness.run_json("eval", "--run", case.folder / "runs" / "noiseless")
-    assert record["step"] == again["step"] == STEPS
-    for key in ("loss", "accuracy"):
-        assert [again[key], record[key]] == pytest.approx([quiet[key]] * 2, rel=0, abs=1e-9)
+    scores = lambda record: [record["loss"], record["accuracy"]]
+    expected = scores(harness.run_json("eval", "--run", tmp_path / "runs" / "noiseless"))
+    for record in (harness.last_eval(whole), harness.run_json("eval", "--run", whole)):
+        assert record["step"] == STEPS and scores(record) == pytest.approx(expected, rel=0, abs=1e-9)
 
 
-def test_evaluation_of_a_language_model_is_transformers(tmp_path):
-    case = Case(tmp_path, None, "llama")
-    run_dir = case.train("run", 1, subnetwork={"construction": "neuron", "masking": "forward"})
+def test_evaluation_of_a_language_model_is_transformers(tmp_path, tokens):
+    regime = {"construction": "neuron", "masking": "forward"}
+    run_dir = harness.train(tmp_path, "run", tokens, 1, **spec_of("llama", subnetwork=regime))
     net = library_model(MODELS["llama"]).double()
     harness.load_values(net, harness.checkpoint_values(run_dir, STEPS, net))
-    inputs, labels = read_tokens(tmp_path / "tokens", "toy_val_000000.bin")
+    inputs, labels = read_tokens(tokens, "toy_val_000000.bin")
     samples = len(inputs)
     with torch.no_grad():
         logits = net(inputs)
@@ -135,7 +102,7 @@ def test_evaluation_of_a_language_model_is_transformers(tmp_path):
     some_losses = losses[[i * all_samples // some_samples * samples // all_samples for i in range(some_samples)]]
     variance = some_losses.var(correction=0).item() / some_losses.numel()
     assert all(1.5 * variance < error**2 < 3 * variance for error in record["subnetwork_standard_error"])
-    some = "--set", "eval.max_samples=7", "--set", "eval.max_samples_per_subnetwork=0"
+    some = harness.sets("eval.max_samples=7", "eval.max_samples_per_subnetwork=0")
     result = harness.run("eval", "--run", run_dir, *some)
     loss = losses[[i * samples // 7 for i in range(7)]].mean().item()
     assert f"loss {loss:.4f}, perplexity {math.exp(loss):.2f}" in result.stdout and "subnetworks" not in result.stdout
@@ -155,16 +122,8 @@ def one_image(tmp_path_factory):
     return folder
 
 
-def passes(folder, data, model, steps, **train):
-    """The losses of all passes in order, and the model that they belong to."""
-    run_dir = harness.train(
-        folder, "run", data, 1, model=model, subnetwork={"masking": "backward"},
-        optimizer={"lr": 1e-30, "weight_decay": 0.0}, train={"max_steps": steps, "batch_size_per_worker": 1, **train},
-    )
-    net = library_model(model).double().net
-    harness.load_values(net, harness.checkpoint_values(run_dir, steps, net))
-    losses = harness.trace_losses(run_dir)
-    return torch.tensor([losses[key] for key in sorted(losses)], dtype=torch.float64), net
+# Steps that leave the weights as they are, so that losses differ by noise alone.
+STILL = {"subnetwork": {"masking": "backward"}, "optimizer": {"lr": 1e-30, "weight_decay": 0.0}}
 
 
 def loss_with_scales(net, data, scales):
@@ -176,29 +135,13 @@ def loss_with_scales(net, data, scales):
     return F.cross_entropy(net.head(x), labels[:1]).item()
 
 
-def counts(losses, expected):
-    """How often each of the expected losses occurred; no other loss may occur."""
-    expected = torch.tensor(expected, dtype=torch.float64)
-    assert torch.pdist(expected[:, None]).min() > 1e-7
-    differences = (losses[:, None] - expected).abs()
-    assert differences.min(dim=1).values.max() < 1e-10
-    return torch.bincount(differences.argmin(dim=1), minlength=len(expected)).double()
-
-
-def check_frequencies(found, probabilities):
-    """Within five standard deviations of the expectation."""
-    total, probabilities = found.sum(), torch.tensor(probabilities, dtype=torch.float64)
-    deviations = (total * probabilities * (1 - probabilities)).sqrt()
-    assert ((found - total * probabilities).abs() <= 5 * deviations).all(), found
-
-
 def test_every_pass_has_noise_of_its_own(tmp_path, one_image):
     """For every step, worker and replica: without noise, all losses are the same."""
     regime = {"masking": "backward", "replicas": 2}
     for name, noise, processes in (("quiet", {}, 1), ("noisy", DROPOUT, 2)):
         run_dir = harness.train(
-            tmp_path, name, one_image, processes, model=MLP | noise, subnetwork=regime,
-            optimizer={"lr": 1e-30, "weight_decay": 0.0}, train={"max_steps": STEPS, "accumulate_steps": 2},
+            tmp_path, name, one_image, processes, model=MLP | noise,
+            **STILL | {"subnetwork": regime}, train={"max_steps": STEPS, "accumulate_steps": 2},
         )
         losses = torch.tensor(list(harness.trace_losses(run_dir).values()), dtype=torch.float64)
         assert len(losses) == STEPS * 4 * 2
@@ -208,35 +151,34 @@ def test_every_pass_has_noise_of_its_own(tmp_path, one_image):
 
 def test_another_seed_is_other_noise(tmp_path, one_image):
     """Two seeds on the same weights: those of the first are imported into a run of the second."""
-    sections = {
+    sections = STILL | {
         "model": {"name": "mlp", "width": 4, "depth": 1, "hidden_width": 8} | DEPTH,
-        "subnetwork": {"masking": "backward"}, "optimizer": {"lr": 1e-30, "weight_decay": 0.0},
         "train": {"max_steps": 20, "batch_size_per_worker": 1},
     }
-    source = tmp_path / "source.safetensors"
-    first = harness.train(tmp_path, "first", one_image, 1, seed=3, **sections)
-    harness.run("export", "--run", first, "--out", source)
+    runs = [harness.train(tmp_path, "first", one_image, 1, seed=3, **sections), tmp_path / "runs" / "second"]
+    harness.run("export", "--run", runs[0], "--out", tmp_path / "source.safetensors")
     config = harness.write_config(tmp_path, "second", one_image, seed=4, **sections)
-    harness.run("import", "--config", config, "--from", source)
+    harness.run("import", "--config", config, "--from", tmp_path / "source.safetensors")
     harness.run("--config", config, "--nproc", 1, "--resume")
-    losses = lambda name: [round(loss, 4) for loss in harness.trace_losses(tmp_path / "runs" / name).values()]
-    a, b = losses("first"), losses("second")
+    a, b = ([round(loss, 4) for loss in harness.trace_losses(run).values()] for run in runs)
     assert set(a) == set(b) and len(set(a)) == 2 and a != b
 
 
 def outcomes_of_depth(survivals):
     """Each branch is kept with its own probability, and then scaled to the same expectation."""
     return [
-        (math.prod(s if k else 1 - s for k, s in zip(kept, survivals)), [k / s for k, s in zip(kept, survivals)])
+        (math.prod(s if k else 1 - s for k, s in zip(kept, survivals)), [[k / s for k, s in zip(kept, survivals)]])
         for kept in itertools.product(*((0, 1) if survival < 1 else (1,) for survival in survivals))
     ]
 
 
-DROPPED = {  # branches, their output's width, the noise, steps, and every outcome with its probability
+# Branches, their output's width, the noise, steps, and every outcome with its probability: scales by sample and branch.
+DROPPED = {
     "branches by the linear rule": (3, 8, DEPTH, 150, outcomes_of_depth((1, 0.75, 0.5))),
     "branches by the uniform rule": (3, 8, UNIFORM, 150, outcomes_of_depth((0.5, 0.5, 0.5))),
+    "single samples": (1, 8, DEPTH, 100, [(0.25, [[2], [2]]), (0.5, [[2], [0]]), (0.25, [[0], [0]])]),
     "elements of a branch's output": (1, 4, DROPOUT, 250, [
-        (0.7 ** sum(kept) * 0.3 ** (4 - sum(kept)), [torch.tensor(kept).double() / 0.7])
+        (0.7 ** sum(kept) * 0.3 ** (4 - sum(kept)), [[torch.tensor(kept).double() / 0.7]])
         for kept in itertools.product((0.0, 1.0), repeat=4)
     ]),
 }  # fmt: skip
@@ -244,17 +186,20 @@ DROPPED = {  # branches, their output's width, the noise, steps, and every outco
 
 @pytest.mark.parametrize("dropped", DROPPED)
 def test_every_outcome_is_as_frequent_as_it_is_probable(tmp_path, one_image, dropped):
+    """Within five standard deviations; no other loss occurs. The loss of a batch is the mean over its samples."""
     depth, width, noise, steps, outcomes = DROPPED[dropped]
     model = {"name": "mlp", "width": width, "depth": depth, "hidden_width": 2 * width} | noise
-    losses, net = passes(tmp_path, one_image, model, steps)
-    probabilities, scales = zip(*outcomes)
-    expected = [loss_with_scales(net, one_image, of_branches) for of_branches in scales]
-    check_frequencies(counts(losses, expected), probabilities)
-
-
-def test_stochastic_depth_drops_single_samples(tmp_path, one_image):
-    """The two samples of a batch are dropped independently: the mean loss has three values, in the ratio 1 : 2 : 1."""
-    model = {"name": "mlp", "width": 8, "depth": 1, "hidden_width": 16} | DEPTH
-    losses, net = passes(tmp_path, one_image, model, steps=100, batch_size_per_worker=2)
-    none, both = (loss_with_scales(net, one_image, (scale,)) for scale in (2, 0))
-    check_frequencies(counts(losses, [none, (none + both) / 2, both]), [0.25, 0.5, 0.25])
+    train = {"max_steps": steps, "batch_size_per_worker": len(outcomes[0][1])}
+    run_dir = harness.train(tmp_path, "run", one_image, 1, model=model, **STILL, train=train)
+    net = library_model(model).double().net
+    harness.load_values(net, harness.checkpoint_values(run_dir, steps, net))
+    of_outcome = [np.mean([loss_with_scales(net, one_image, scales) for scales in samples]) for _, samples in outcomes]
+    losses, expected = (torch.tensor(values, dtype=torch.float64)
+                        for values in (list(harness.trace_losses(run_dir).values()), of_outcome))
+    assert torch.pdist(expected[:, None]).min() > 1e-7
+    differences = (losses[:, None] - expected).abs()
+    assert differences.min(dim=1).values.max() < 1e-10
+    found = torch.bincount(differences.argmin(dim=1), minlength=len(expected)).double()
+    probabilities = torch.tensor([probability for probability, _ in outcomes], dtype=torch.float64)
+    deviations = (len(losses) * probabilities * (1 - probabilities)).sqrt()
+    assert ((found - len(losses) * probabilities).abs() <= 5 * deviations).all(), found

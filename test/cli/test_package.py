@@ -33,38 +33,20 @@ def packages(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def environment(packages, tmp_path):
-    """A new virtual environment with the wheel; `libraries` are linked from that of the tests."""
-
-    def make(libraries=()):
-        run(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path)
-        python = tmp_path / "env/bin/python"
-        pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
-        run(*pip, *packages.glob("*.whl"), cwd=tmp_path)
-        site = tmp_path / "env" / SITE.relative_to(Path(sys.prefix))
-        for library in libraries:
-            (site / library.name).symlink_to(library)
-        return tmp_path / "env", site
-
-    return make
+def environment(packages, tmp_path, libraries=()):
+    """A new virtual environment with the wheel; `libraries` are linked into it."""
+    run(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path)
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "env/bin/python", "install", "--quiet"]
+    run(*pip, "--no-deps", "--no-index", *packages.glob("*.whl"), cwd=tmp_path)
+    site = tmp_path / "env" / SITE.relative_to(Path(sys.prefix))
+    for library in libraries:
+        (site / library.name).symlink_to(library)
+    return tmp_path / "env", site
 
 
-def everything_but_the_wheel():
-    return [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")]
-
-
-def test_the_wheel_runs_on_older_systems(packages):
-    """RHEL 9 and Ubuntu 22.04 at least, if it was built on Debian 12."""
-    if tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))) > (2, 36):
-        pytest.skip("built on a newer system than Debian 12")
-    (wheel,) = packages.glob("*.whl")
-    assert int(re.search(r"manylinux_2_(\d+)_", wheel.name)[1]) <= 34
-
-
-def test_nothing_of_this_machine_is_in_them(packages, tmp_path):
-    (wheel,) = packages.glob("*.whl")
-    (archive,) = packages.glob("*.tar.gz")
+def test_what_is_in_the_wheel_and_in_the_archive(packages, tmp_path):
+    """Nothing of this machine; the dependencies of set-up. Built on Debian 12, it runs on RHEL 9 and Ubuntu 22.04."""
+    (wheel,), (archive,) = packages.glob("*.whl"), packages.glob("*.tar.gz")
     zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
     tarfile.open(archive).extractall(tmp_path / "archive", filter="data")
     programs = [path for path in tmp_path.rglob("*") if path.name == "sdp-train" and path.parent.name == "bin"]
@@ -73,22 +55,21 @@ def test_nothing_of_this_machine_is_in_them(packages, tmp_path):
         assert str(SITE) not in subprocess.run(["readelf", "-d", program], check=True, capture_output=True, text=True).stdout
     for launcher in [path for path in tmp_path.rglob("sdp-train-*") if path.is_file()]:
         assert sys.prefix not in launcher.read_text()
-
-
-def test_dependencies_are_those_of_set_up(packages):
-    (wheel,) = packages.glob("*.whl")
-    with zipfile.ZipFile(wheel) as files:
-        (metadata,) = [name for name in files.namelist() if name.endswith(".dist-info/METADATA")]
-        needs = dict(re.findall(r"^Requires-Dist: ([\w-]+)[~=]=(.*)$", files.read(metadata).decode(), re.MULTILINE))
-    pinned = {}
-    for name in ("requirements.txt", "requirements-lab.txt"):
-        pinned |= dict(re.findall(r"^([\w-]+)==(.*)$", (ROOT / "scripts" / name).read_text(), re.MULTILINE))
+    (metadata,) = (tmp_path / "wheel").glob("*.dist-info/METADATA")
+    needs, *pinned = (dict(re.findall(pattern, path.read_text(), re.MULTILINE)) for pattern, path in [
+        (r"^Requires-Dist: ([\w-]+)[~=]=(.*)$", metadata),
+        *((r"^([\w-]+)==(.*)$", ROOT / "scripts" / name) for name in ("requirements.txt", "requirements-lab.txt")),
+    ])  # fmt: skip
+    pinned = pinned[0] | pinned[1]
     assert needs.keys() == pinned.keys()
     assert all(pinned[name].startswith(version.removesuffix("*")) for name, version in needs.items())
+    if tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))) <= (2, 36):
+        assert int(re.search(r"manylinux_2_(\d+)_", wheel.name)[1]) <= 34
 
 
-def test_a_wheel_trains_and_reports(environment):
-    env, _ = environment(everything_but_the_wheel())
+def test_a_wheel_trains_and_reports(packages, tmp_path):
+    everything = [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")]
+    env, _ = environment(packages, tmp_path, everything)
     program = env / "bin/sdp-train"
     work = shutil.copytree(env / "share/sdp-train", env.parent / "work")
     run(program, "--config", "configs/quickstart.yaml", *SHORT, cwd=work)
@@ -97,15 +78,15 @@ def test_a_wheel_trains_and_reports(environment):
     assert run(env / "bin/python", "-c", "import sdp_lab; print(len(sdp_lab.load('runs')))", cwd=work) == "1\n"
 
 
-def test_libtorch_of_another_folder_of_the_same_python(environment):
+def test_libtorch_of_another_folder_of_the_same_python(packages, tmp_path):
     """As with a virtual environment that sees the system's packages."""
-    env, site = environment()
+    env, site = environment(packages, tmp_path)
     (site / "others.pth").write_text(str(SITE))
     assert run(env / "bin/sdp-train", "--version", cwd=env).startswith("sdp-train ")
 
 
 @pytest.mark.parametrize("has", ["no torch", "a torch without CUDA", "another torch"])
-def test_what_it_looked_for(environment, has, tmp_path):
+def test_what_it_looked_for(packages, tmp_path, has):
     torch = tmp_path / "others" / "torch"
     information = tmp_path / "others" / f"torch-{'2.11.0' if 'CUDA' in has else '2.12.0'}.dist-info"
     for folder in (torch / "lib", information):
@@ -113,7 +94,7 @@ def test_what_it_looked_for(environment, has, tmp_path):
     (torch / "__init__.py").touch()
     (torch / "lib" / "libtorch.so").touch()
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {information.stem.split('-')[1]}\n")
-    env, _ = environment([] if has == "no torch" else [torch, information])
+    env, _ = environment(packages, tmp_path, [] if has == "no torch" else [torch, information])
     error = run(env / "bin/sdp-train", "--version", cwd=env, code=2)
     assert "torch==2.11.*" in error and {"no torch": "bin/python", "a torch without CUDA": "libtorch_cuda.so"}.get(has, "2.12.0") in error
 

@@ -42,33 +42,26 @@ def runs(tmp_path_factory, data):
 def measures(run):
     """The expected row of a run, computed from its files."""
     train, evals = harness.records(run, "train"), harness.records(run, "eval")
-    plan = harness.plan_of(run)
+    workers, last = harness.plan_of(run)["per_worker"], evals[-1]
     ends = [0] + [line["step"] for line in train]
     quiet = [line for begin, line in zip(ends, train) if not any(begin <= record["step"] < line["step"] for record in evals)]
-    held = {
-        line["step"]: [sum(line["memory"][f"{kind}_bytes"][rank] for kind in KINDS) for rank in (0, 1)]
-        for line in quiet or train
-    }
-    flops = [worker["flops_per_sample"] for worker in plan["per_worker"]]
+    of_kinds = lambda line: np.sum([line["memory"][f"{kind}_bytes"] for kind in KINDS], axis=0)  # by rank
+    flops = [worker["flops_per_sample"] for worker in workers]
     after_the_first = lambda value: statistics.median(map(value, train[1:]))  # intervals
     over_ranks = lambda *keys: lambda line: np.mean(np.sum([line["exchange"][key] for key in keys], axis=0))
     expected = {
-        "accuracy": evals[-1]["accuracy"],
-        "loss_nats": evals[-1]["loss"],
-        "steps": STEPS,
-        "epochs": STEPS * 4 * 2 / 200,
-        "training_flops": STEPS * 4 * sum(flops),
-        "peak_tensor_memory_bytes": max(max(of_line) for of_line in held.values()),
-        "training_accuracy": train[-1]["accuracy"],
+        "accuracy": last["accuracy"], "loss_nats": last["loss"], "steps": STEPS, "epochs": STEPS * 4 * 2 / 200,
+        "training_flops": STEPS * 4 * sum(flops), "training_accuracy": train[-1]["accuracy"],
+        "peak_tensor_memory_bytes": max(of_kinds(line).max() for line in quiet or train),
         "flops_per_s": after_the_first(lambda line: line["samples_per_s"] * statistics.mean(flops)),
         "exchange_wait_ms": after_the_first(over_ranks("reduce_wait_ms", "publish_wait_ms")),
         "sent_bytes_per_step": after_the_first(over_ranks("reduce_bytes", "publish_bytes")),
-        "largest_worker_parameters": max(worker["parameters"] for worker in plan["per_worker"]),
-    }
+        "largest_worker_parameters": max(worker["parameters"] for worker in workers),
+    }  # fmt: skip
     expected |= {key: after_the_first(lambda line: line[key]) for key in ("step_ms", "samples_per_s", "data_wait_ms")}
-    if "accuracy_uncorrected" in evals[-1]:
-        expected["accuracy_uncorrected"] = evals[-1]["accuracy_uncorrected"]
-    if single := evals[-1].get("subnetwork_accuracy"):
+    if "accuracy_uncorrected" in last:
+        expected["accuracy_uncorrected"] = last["accuracy_uncorrected"]
+    if single := last.get("subnetwork_accuracy"):
         of = {"mean": statistics.mean, "min": min, "max": max}
         expected |= {f"subnetwork_accuracy_{name}": function(single) for name, function in of.items()}
     return expected
@@ -79,21 +72,19 @@ def test_csv_has_the_statistics_of_the_metrics(runs):
     rows = {row["label"]: row for row in csv.DictReader(io.StringIO(said))}
     assert list(rows) == ["B-SDP 1/2", "DDP"]
     both, ddp = [measures(runs / "b_0"), measures(runs / "b_1")], measures(runs / "ddp")
-    assert rows["B-SDP 1/2"]["seeds"] == "0 1" and rows["B-SDP 1/2"]["device"] == harness.DEVICE.upper()
-    assert [row["unfinished_runs"] for row in rows.values()] == ["0", "1"]
+    row = rows["B-SDP 1/2"]
+    assert row["seeds"] == "0 1" and row["device"] == harness.DEVICE.upper()
+    assert [of_label["unfinished_runs"] for of_label in rows.values()] == ["0", "1"]
     assert len(both[0]) >= 13
-    for key, value in both[0].items():
-        values = [value, both[1][key]]
-        assert float(rows["B-SDP 1/2"][key]) == pytest.approx(statistics.mean(values), rel=1e-12), key
-        assert float(rows["B-SDP 1/2"][f"{key}_std"]) == pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-12), key
+    for key in both[0]:
+        values = [one[key] for one in both]
+        assert float(row[key]) == pytest.approx(statistics.mean(values), rel=1e-12), key
+        assert float(row[f"{key}_std"]) == pytest.approx(statistics.stdev(values), rel=1e-9, abs=1e-12), key
     for key, value in ddp.items():
-        assert float(rows["DDP"][key]) == pytest.approx(value, rel=1e-12), key
-        assert rows["DDP"][f"{key}_std"] == ""
+        assert float(rows["DDP"][key]) == pytest.approx(value, rel=1e-12) and rows["DDP"][f"{key}_std"] == "", key
     for key in ("training_flops", "peak_tensor_memory_bytes", "step_ms", "sent_bytes_per_step"):
-        ratio = statistics.mean(one[key] for one in both) / ddp[key]
-        assert float(rows["B-SDP 1/2"][f"{key}_over_baseline"]) == pytest.approx(ratio, rel=1e-12)
-    difference = statistics.mean(one["accuracy"] for one in both) - ddp["accuracy"]
-    assert float(rows["B-SDP 1/2"]["accuracy_minus_baseline"]) == pytest.approx(difference, abs=1e-12)
+        assert float(row[f"{key}_over_baseline"]) == pytest.approx(float(row[key]) / ddp[key], rel=1e-12)
+    assert float(row["accuracy_minus_baseline"]) == pytest.approx(float(row["accuracy"]) - ddp["accuracy"], abs=1e-12)
 
 
 def test_bad_input(runs, tmp_path):
@@ -117,9 +108,11 @@ def test_without_the_lab_one_line_says_what_to_install(tmp_path, data):
     alone = shutil.copy(harness.BINARY, tmp_path)
     result = subprocess.run([alone, "report", tmp_path], capture_output=True, text=True)
     assert result.returncode == 2 and "scripts/setup" in result.stderr and result.stderr.count("\n") == 1
-    config = harness.write_config(tmp_path, "base", data)
+    config, python = harness.write_config(tmp_path, "base", data), tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
     for command in (["report", tmp_path], ["plan", "--config", config, "--out", tmp_path / "plan"]):
-        message = harness.run(*command, env=harness.without_packages(tmp_path), expect=2).stderr
+        message = harness.run(*command, env={"SDP_PYTHON": str(python)}, expect=2).stderr
         assert "requirements-lab.txt" in message and message.count("\n") == 1
     assert [path.name for path in (tmp_path / "plan").iterdir()] == ["plan.json"]
 
@@ -136,8 +129,8 @@ MODULES = ("types", "random", "pandas", "yaml", "matplotlib", "json", "sdp_lab",
 def test_the_lab_does_the_same_wherever_it_is_started(runs, tmp_path, data):
     """A folder with modules of the names that it imports and with a matplotlibrc; and variables of Python and matplotlib."""
     hostile, plain = tmp_path / "hostile", tmp_path / "plain"
-    config = harness.write_config(tmp_path, "base", data)
-    sweep = tmp_path / "sweep.yaml"
+    config, sweep = harness.write_config(tmp_path, "base", data), tmp_path / "sweep.yaml"
+    program = Path(harness.BINARY).resolve()
     sweep.write_text(json.dumps({"name": "s", "configs": ["base.yaml"], "grid": {"seed": [0, 1]}}))
     found = {}
     for place, env in ((plain, {}), (hostile, HOSTILE)):
@@ -146,26 +139,21 @@ def test_the_lab_does_the_same_wherever_it_is_started(runs, tmp_path, data):
             for module in MODULES:
                 (place / f"{module}.py").write_text("import os\nos._exit(9)\n")
             (place / "matplotlibrc").write_text("text.usetex: true\nfont.size: 40\nsavefig.format: png\n")
-
-        def lab(*arguments):
-            command = [str(Path(harness.BINARY).resolve()), *map(str, arguments)]
-            return subprocess.check_output(command, cwd=place, env=harness.environment(env), timeout=300).decode()
-
-        found[place] = [
-            lab("report", runs, "--out", "out", "--baseline", "coverage=1", "--format", "text"),
-            lab("plan", "--config", config, "--out", "plan"),
-            lab("draw", "plan"),
-            lab("sweep", "--config", sweep, "--dry-run"),
-            {path.name: path.read_bytes() for folder in ("out", "plan") for path in (place / folder).iterdir()},
-        ]
-    assert "×" in found[plain][0]
+        commands = [
+            ["report", runs, "--out", "out", "--baseline", "coverage=1", "--format", "text"],
+            ["plan", "--config", config, "--out", "plan"], ["draw", "plan"], ["sweep", "--config", sweep, "--dry-run"],
+        ]  # fmt: skip
+        options = {"cwd": place, "env": harness.environment(env), "timeout": 300}
+        found[place] = [subprocess.check_output([program, *words], **options) for words in commands]
+        files = [path for folder in ("out", "plan") for path in (place / folder).iterdir()]
+        found[place].append({path.name: path.read_bytes() for path in files})
+    assert "×" in found[plain][0].decode()
     assert found[hostile] == found[plain]
     # Started by itself, by a relative path.
-    launcher = Path(harness.BINARY).resolve().with_name("sdp-train-report")
+    launcher = program.with_name("sdp-train-report")
     shutil.copytree(launcher.parent, tmp_path / "build", ignore=lambda _, names: [n for n in names if n != launcher.name])
-    command = ["build/sdp-train-report", str(runs)]
     env = harness.environment({"SDP_TRAIN": str(harness.BINARY), "CDPATH": "/:."})
-    subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
+    subprocess.run(["build/sdp-train-report", str(runs)], cwd=tmp_path, env=env, check=True, capture_output=True)
 
 
 def test_own_figure(runs, tmp_path):
@@ -184,35 +172,31 @@ def test_watch_without_a_terminal_shows_the_runs_once(runs):
     assert row.split()[:4] == ["ddp", "6/6", "100", "%"] and f" {accuracy:.2f} % " in row
 
 
-def read_until(descriptor, wanted, seconds=60):
-    text = b""
-    deadline = time.monotonic() + seconds
-    while wanted.encode() not in text and time.monotonic() < deadline:
-        if select.select([descriptor], [], [], 0.2)[0]:
-            try:
-                text += os.read(descriptor, 65536)
-            except OSError:  # the other side is closed
-                break
-    return text.decode(errors="replace")
-
-
 def test_watch_on_a_terminal(runs, tmp_path):
     """Ends on Ctrl-C while a run goes on, and by itself once all runs are finished."""
     shutil.copytree(runs / "ddp", tmp_path / "ddp")
 
     def start():
-        """The process and a reader of its terminal. Every process has a terminal of its own."""
+        """The process, and a reader of its terminal up to a text. Every process has a terminal of its own."""
         ours, theirs = pty.openpty()
-        return harness.start("report", tmp_path, "--watch", stdout=theirs, start_new_session=True), ours
 
-    process, ours = start()
-    assert "1 run, 0 finished" in read_until(ours, "ddp")
-    assert "0 finished" in read_until(ours, "0 finished")  # drawn again
+        def read_until(wanted):
+            text, deadline = "", time.monotonic() + 60
+            while wanted not in text:
+                assert time.monotonic() < deadline, text
+                if select.select([ours], [], [], 0.2)[0]:
+                    text += os.read(ours, 65536).decode(errors="replace")
+            return text
+
+        return harness.start("report", tmp_path, "--watch", stdout=theirs, start_new_session=True), read_until
+
+    process, read_until = start()
+    assert "1 run, 0 finished" in read_until("ddp")
+    read_until("0 finished")  # drawn again
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-
-    process, ours = start()
-    read_until(ours, "ddp")
+    process, read_until = start()
+    read_until("ddp")
     shutil.copy(runs / "b_0" / "summary.json", tmp_path / "ddp")
-    assert "1 run, 1 finished" in read_until(ours, "1 finished")
+    assert "1 run, 1 finished" in read_until("1 finished")
     assert process.wait(60) == 0

@@ -1,17 +1,20 @@
-"""Killed and resumed runs end with the weights of the uninterrupted run; bad checkpoints are refused by name."""
+"""Killed and resumed runs end with the weights and curves of whole ones; bad checkpoints are refused by name."""
 
 import json
 import shutil
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 import harness
 
 SMALL = {
     "train": {"max_steps": 40, "precision": "fp32", "log_every_steps": 5},
     "checkpoint": {"at_start": False, "every_steps": 10, "keep_last": 2},
-    "eval": {"recalibrate_batches": 0},
+    "eval": {"recalibrate_batches": 0, "every_steps": 20},
     "data": {"augment": ["crop", "flip"]},
     "output": {"trace": True},
 }
@@ -30,8 +33,7 @@ def check_times(run_dir, parts):
     steps = np.diff([line["step"] for line in train], prepend=0)
     expected["train_s"] = np.dot(steps, [line["step_ms"] / 1000 for line in train])
     summary = summary_of(run_dir)
-    for key, seconds in expected.items():
-        assert seconds > 0 and summary[key] == pytest.approx(seconds), key
+    assert min(expected.values()) > 0 and {key: summary[key] for key in expected} == pytest.approx(expected)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,31 @@ def uninterrupted(tmp_path_factory, data):
 def ten_steps(tmp_path_factory, data):
     """A finished run of ten steps; tests work on copies of its folder."""
     return harness.train(tmp_path_factory.mktemp("ten"), "run", data, 2, **TEN)
+
+
+TIMES = ["forward_ms", "backward_ms", "optimizer_ms"]  # by rank
+SUBNETWORKS = ["subnetwork_loss", "subnetwork_accuracy"]
+
+
+def expected_scalars(run_dir):
+    """tag -> [(step, value)] by metrics.jsonl, in single precision; TensorBoard shows means over ranks and workers.
+    Which of them are shown is declared with each (lib/run/records.h)."""
+    expected = {}
+    for line in harness.json_lines(run_dir / "metrics.jsonl"):
+        values = line.get("times", {}) | line
+        lists = [key for key in TIMES + SUBNETWORKS if key in values]
+        for key, value in (line | {key: np.mean(values[key]) for key in lists}).items():
+            if isinstance(value, (int, float)):
+                expected.setdefault(f"{line['kind']}/{key}", []).append((line["step"], np.float32(value)))
+    return expected
+
+
+def shown_scalars(run_dir):
+    """The same, read as TensorBoard shows it."""
+    accumulator = EventAccumulator(str(run_dir), size_guidance={"scalars": 0})
+    accumulator.Reload()
+    points = lambda tag: [(event.step, np.float32(event.value)) for event in accumulator.Scalars(tag)]
+    return {tag: points(tag) for tag in accumulator.Tags()["scalars"]}
 
 
 KILLED = {
@@ -57,22 +84,20 @@ KILLED = {
 @pytest.mark.parametrize("case", KILLED)
 def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, case):
     sections = {**SMALL, **KILLED[case], "train": {**SMALL["train"], **KILLED[case].get("train", {})}}
-    whole = uninterrupted
-    if KILLED[case]:
-        (tmp_path / "whole").mkdir()
-        whole = harness.train(tmp_path / "whole", "run", data, 2, **sections)
+    whole = harness.train(tmp_path, "whole", data, 2, **sections) if KILLED[case] else uninterrupted
     config = harness.write_config(tmp_path, "run", data, **sections)
     run_dir = tmp_path / "runs" / "run"
     process = harness.start_run(config, "--nproc", 2, start_new_session=True)
     harness.await_checkpoint(run_dir, 10, process)
     harness.kill_run(process)
-    last = sections["train"]["max_steps"]
-    assert harness.saved_step(run_dir) != last, "the run was over before the kill"
-
+    event_files = lambda: sorted(run_dir.glob("events.out.tfevents.*"))
+    (first,) = event_files()
+    written, resumed_at = first.read_bytes(), harness.saved_step(run_dir)
+    assert resumed_at != sections["train"]["max_steps"], "the run was over before the kill"
     assert "resuming at step" in harness.run("--config", config, "--nproc", 2, "--resume").stdout
     assert harness.hashes(run_dir) == harness.hashes(whole)
+    key = lambda line: (line.get("kind"), line["step"], line.get("worker"), line.get("replica"))
     for name in ("metrics.jsonl", "trace.jsonl"):
-        key = lambda line: (line.get("kind"), line["step"], line.get("worker"), line.get("replica"))
         resumed, expected = (
             [key(line) for line in harness.json_lines(folder / name) if line.get("kind") not in ("start", "checkpoint")]
             for folder in (run_dir, whole)
@@ -81,14 +106,32 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
     check_times(run_dir, parts=2)
     assert harness.trace_losses(run_dir) == harness.trace_losses(whole)
 
+    # TensorBoard's own reader finds the values of metrics.jsonl, each step once.
+    shown, expected = shown_scalars(run_dir), expected_scalars(run_dir)
+    assert shown == {tag: expected[tag] for tag in shown}
+    assert {"train/loss", "train/forward_ms", "eval/accuracy", "eval/subnetwork_loss", "checkpoint/save_s"} <= {*shown}
+    harness.run("--config", config, "--nproc", 1, "--resume")  # nothing is left to train, so nothing is written
+    _, second = event_files()
+    assert first.read_bytes() == written
+    of_first, events = ([*LegacyEventFileLoader(str(file)).Load()] for file in (first, second))  # up to a wrong CRC
+    assert len(events) == 3 + sum(line["step"] > resumed_at for line in harness.json_lines(run_dir / "metrics.jsonl"))
+    assert events[0].file_version == "brain.Event:2"
+    assert events[1].session_log.status == events[1].session_log.START
+    assert events[1].step == resumed_at + 1  # TensorBoard drops this step and those after it
+    times = [event.wall_time for event in events]
+    assert times == sorted(times) and abs(times[-1] - second.stat().st_mtime) < 60
+    (settings,) = [value for event in of_first for value in event.summary.value if value.HasField("metadata")]
+    content = plugin_data_pb2.HParamsPluginData.FromString(settings.metadata.plugin_data.content)
+    hparams = content.session_start_info.hparams.items()
+    values = {key: getattr(value, value.WhichOneof("kind")) for key, value in hparams}
+    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, case == "sgd", 3)
+    assert values["subnetwork.masking"] == "forward" and "output.dir" not in values
 
-def test_resume_without_a_checkpoint_is_refused_and_if_any_starts_the_run(tmp_path, data, ten_steps):
+
+def test_resume_if_any_starts_a_run_without_a_checkpoint(tmp_path, data, ten_steps):
+    """And --resume does not: test/run/test_resumed_run.cpp."""
     config = harness.write_config(tmp_path, "run", data, **TEN)
     run_dir = tmp_path / "runs" / "run"
-    for arguments in (["--nproc", 2, "--resume"], ["--nproc", 1, "--resume=latest-good"]):
-        refused = harness.run("--config", config, *arguments, expect=2).stderr
-        assert str(run_dir) in refused and "without --resume" in refused
-        assert not run_dir.parent.exists()
     run_dir.mkdir(parents=True)
     # Of a part of the run that saved nothing.
     (run_dir / "metrics.jsonl").write_text('{"kind":"start","step":0}\n{"kind":"train","step":1}\n')
@@ -98,18 +141,18 @@ def test_resume_without_a_checkpoint_is_refused_and_if_any_starts_the_run(tmp_pa
     check_times(run_dir, parts=1)
 
 
-def resume_copy(tmp_path, data, ten_steps, processes, expect, steps=20, **changes):
-    run_dir = tmp_path / "runs" / "run"
-    if not run_dir.exists():
-        shutil.copytree(ten_steps, run_dir)
-    sections = {**SMALL, "train": {**SMALL["train"], "max_steps": steps}}
-    for section, values in changes.items():
-        sections[section] = {**sections.get(section, {}), **values} if isinstance(values, dict) else values
-    config = harness.write_config(tmp_path, "run", data, **sections)
+@pytest.fixture
+def copy(tmp_path, ten_steps):
+    return shutil.copytree(ten_steps, tmp_path / "runs" / "run")
+
+
+def resume(copy, data, processes, expect, steps=20, **changes):
+    sections = {**SMALL, **changes, "train": {**SMALL["train"], "max_steps": steps}}
+    config = harness.write_config(copy.parents[1], "run", data, **sections)
     return harness.run("--config", config, "--nproc", processes, "--resume", expect=expect)
 
 
-def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
+def test_summary_of_a_finished_run(data, ten_steps, copy):
     """200 images, 4 workers with 4 images per step."""
     version = harness.run("--version").stdout.split()[-1]
     threads = json.loads((ten_steps / "checkpoints" / "step-00000010" / "manifest.json").read_text())["threads"]
@@ -120,11 +163,10 @@ def test_summary_of_a_finished_run(tmp_path, data, ten_steps):
     log = (ten_steps / "log.txt").read_text()
     assert "step 1/10" in log and "step 10/10" in log, "the progress lines are in the log"
     # With more steps, the finished run is unfinished again.
-    resume_copy(tmp_path, data, ten_steps, 2, 1, optimizer={"lr": 1e12})
-    assert not (tmp_path / "runs" / "run" / "summary.json").exists()
-    resume_copy(tmp_path, data, ten_steps, 1, 0)
-    longer = summary_of(tmp_path / "runs" / "run")
-    assert [longer[key] for key in ("step", "total_steps", "epochs", "processes")] == [20, 20, 1.6, 1]
+    resume(copy, data, 2, 1, optimizer={"lr": 1e12})
+    assert not (copy / "summary.json").exists()
+    resume(copy, data, 1, 0)
+    assert [summary_of(copy)[key] for key in ("step", "total_steps", "epochs", "processes")] == [20, 20, 1.6, 1]
 
 
 def test_latest_good_passes_over_what_is_damaged(tmp_path, data, uninterrupted):
@@ -143,72 +185,60 @@ def test_latest_good_passes_over_what_is_damaged(tmp_path, data, uninterrupted):
     assert harness.hashes(run_dir) == harness.hashes(uninterrupted)
 
 
-def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_path, data, ten_steps):
+def test_run_folder_that_lost_files_goes_on_with_those_of_the_checkpoint(tmp_path, data, copy):
     """The checkpoint has owner sets and spec, too. Warnings name missing metrics and changed data; training data of
     another size are refused."""
-    run_dir = tmp_path / "runs" / "run"
-    shutil.copytree(ten_steps, run_dir)
-    checkpoint = run_dir / "checkpoints" / "step-00000010"
-    plan = (run_dir / "plan.json").read_text()
-    assert (checkpoint / "plan.json").read_text() == plan
-    assert (checkpoint / "spec.yaml").read_text() == (run_dir / "spec.yaml").read_text()
-    (run_dir / "plan.json").write_text(plan[:100])
-    (run_dir / "spec.yaml").write_bytes(b"\0" * 50)
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run_dir / "metrics.jsonl").write_text("".join(lines[:-3]))  # also a line from before the checkpoint
+    checkpoint = copy / "checkpoints" / "step-00000010"
+    plan = (copy / "plan.json").read_text()
+    assert all((checkpoint / name).read_bytes() == (copy / name).read_bytes() for name in ("plan.json", "spec.yaml"))
+    (copy / "plan.json").write_text(plan[:100])
+    (copy / "spec.yaml").write_bytes(b"\0" * 50)
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_text("".join(lines[:-3]))  # also a line from before the checkpoint
     other_data = harness.write_cifar10(tmp_path / "other")
     images, labels = harness.read_arrays(other_data / "train.safetensors")
     harness.write_arrays(other_data / "val.safetensors", images[:40], labels[:40], harness.CIFAR10)
-    result = resume_copy(tmp_path, other_data, ten_steps, 2, 0)
-    assert f"{run_dir}/metrics.jsonl has {len(lines) - 3} lines" in result.stderr
-    assert "the test data has changed" in result.stderr and "training data" not in result.stderr
-    assert (run_dir / "plan.json").read_text() == plan
-    harness.run("export", "--run", run_dir, "--out", tmp_path / "model.safetensors")
-    for steps, count, code, said in [(22, 200, 0, "the training data has changed"), (24, 199, 3, "has 199 samples")]:
+    said = resume(copy, other_data, 2, 0).stderr
+    assert f"{copy}/metrics.jsonl has {len(lines) - 3} lines" in said
+    assert "the test data has changed" in said and "training data" not in said
+    assert (copy / "plan.json").read_text() == plan
+    harness.run("export", "--run", copy, "--out", tmp_path / "model.safetensors")
+    for steps, count, code, part in [(22, 200, 0, "the training data has changed"), (24, 199, 3, "has 199 samples")]:
         images[83, 0, 0, 5] ^= 1
         harness.write_arrays(other_data / "train.safetensors", images[:count], labels[:count], harness.CIFAR10)
-        assert said in resume_copy(tmp_path, other_data, ten_steps, 1, code, steps).stderr
+        assert part in resume(copy, other_data, 1, code, steps).stderr
 
 
-def test_a_resume_that_is_refused_or_has_nothing_to_do_changes_nothing(tmp_path, data, ten_steps):
+def test_a_resume_that_is_refused_or_has_nothing_to_do_changes_nothing(data, ten_steps, copy):
     """Another experiment; a finished run, which is not ended early by a shorter length in its file. Which keys are
     fixed: test/experiment/resume_test.cpp."""
-
-    def contents(folder):
-        return {path.relative_to(folder): path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
-
+    read = lambda path: path.is_dir() or path.read_bytes()
+    contents = lambda folder: {path.relative_to(folder): read(path) for path in folder.rglob("*")}
     changed = {"optimizer": {"lr": 0.9}, "output": {"trace": False}}
     for processes, code, steps, changes, said in [
         (2, 2, 20, {"model": {"width": 8}}, "model.width (was 4, now 8)"), (2, 0, 10, changed, "nothing to do"),
         (1, 2, 4, changed, "train.max_steps"),
     ]:
-        result = resume_copy(tmp_path, data, ten_steps, processes, code, steps, **changes)
+        result = resume(copy, data, processes, code, steps, **changes)
         assert said in result.stdout + result.stderr
-        assert contents(tmp_path / "runs" / "run") == contents(ten_steps)
+        assert contents(copy) == contents(ten_steps)
 
 
-def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps):
-    result = resume_copy(tmp_path, data, ten_steps, 2, 0, optimizer={"lr": 0.01})
+def test_resume_with_another_learning_rate_says_so(tmp_path, data, ten_steps, copy):
+    result = resume(copy, data, 2, 0, optimizer={"lr": 0.01})
     assert "optimizer.lr (was 0.05, now 0.01)" in result.stderr
     assert any("0.01" in line and "0.05" in line for line in result.stdout.splitlines())  # of the next step
-    run_dir = tmp_path / "runs" / "run"
-    before, after = (json.loads((folder / "run.json").read_text()) for folder in (ten_steps, run_dir))
+    before, after = (json.loads((folder / "run.json").read_text()) for folder in (ten_steps, copy))
     after["changes"] = [change for change in after["changes"] if change["key"] != "output.dir"]
     assert after == before | {"changes": [
         {"step": 10, "key": "optimizer.lr", "was": "0.05", "now": "0.01"},
         {"step": 10, "key": "train.max_steps", "was": "10", "now": "20"},
     ]}
-    assert (run_dir / "checkpoints" / "step-00000020" / "run.json").read_bytes() == (run_dir / "run.json").read_bytes()
-    starts = harness.records(run_dir, "start")
-    assert [line.get("checkpoint") for line in starts] == [None, "step-00000010"]
-    copy = shutil.copytree(run_dir, tmp_path / "runs" / "copy")
-    report = harness.run("report", ten_steps, tmp_path / "runs")
-    for part in ("B-SDP 2/4", "optimizer.lr 0.05, 0.01 from step 10", "train.max_steps 10, 20 from step 10"):
-        assert part in report.stdout
-    for folder in (run_dir, ten_steps):
-        assert f"{folder}: the same run as {copy}" in report.stderr
-    assert len([line for line in report.stdout.splitlines() if line.startswith("run (changed *)")]) == 1
-    assert harness.json_lines(tmp_path / "runs" / "run" / "metrics.jsonl")[-1]["step"] == 20
+    assert (copy / "checkpoints" / "step-00000020" / "run.json").read_bytes() == (copy / "run.json").read_bytes()
+    assert [line.get("checkpoint") for line in harness.records(copy, "start")] == [None, "step-00000010"]
+    assert harness.json_lines(copy / "metrics.jsonl")[-1]["step"] == 20
+    report = harness.run("report", copy).stdout
+    assert "optimizer.lr 0.05, 0.01 from step 10" in report and "run (changed *)" in report
 
 
 def test_more_skipped_steps_in_a_row_than_allowed_end_the_run(tmp_path, data):
@@ -226,3 +256,79 @@ def test_more_skipped_steps_in_a_row_than_allowed_end_the_run(tmp_path, data):
         assert batches == {key: samples[key] for key, loss in losses.items() if key[0] == step and loss is None}
         assert all(batch["rank"] == batch["worker"] // 2 and not batch["loss_is_finite"] for batch in event["batches"])
         assert event["skipped"]
+
+
+# ---- the best checkpoint ----
+
+LAST = 12
+
+
+def steps_saved(run_dir):
+    return sorted(int(folder.name.removeprefix("step-")) for folder in (run_dir / "checkpoints").iterdir())
+
+
+def best_of(records, by):
+    """The earliest of equals."""
+    return min(records, key=lambda record: -record[by] if by == "accuracy" else record[by])
+
+
+@pytest.mark.parametrize("by,masking,construction", [("accuracy", "forward", "block"), ("loss", "backward", "neuron")])
+def test_the_best_checkpoint_is_kept_across_a_resume(tmp_path, data, by, masking, construction):
+    run_dir = harness.train(
+        tmp_path, "run", data, 2, subnetwork={"masking": masking, "construction": construction},
+        optimizer={"lr": 0.3},  # high: the last evaluation is rarely the best
+        train={"max_steps": LAST, "log_every_steps": 4}, eval={"every_steps": 3},
+        checkpoint={"at_start": False, "keep_last": 1, "keep_best": by},
+    )
+    records = harness.records(run_dir, "eval")
+    assert [record["step"] for record in records] == list(range(3, LAST + 1, 3))
+    best = best_of(records, by)
+    # If the last evaluation is the best, the best before it goes with the next checkpoint, of which there is none.
+    expected = {best["step"], LAST} | ({best_of(records[:-1], by)["step"]} if best["step"] == LAST else set())
+    assert steps_saved(run_dir) == sorted(expected)
+    evaluate = lambda *more: harness.run_json("eval", "--run", run_dir, *more)
+    again = evaluate("--checkpoint", "best")
+    assert again["step"] == best["step"] and again["loss"] == pytest.approx(best["loss"], abs=1e-9)
+    assert evaluate("--checkpoint", LAST)["loss"] == pytest.approx(records[-1]["loss"], abs=1e-9) == evaluate()["loss"]
+    refused = harness.run("eval", "--run", run_dir, "--checkpoint", 7, expect=2).stderr
+    assert "7" in refused and str(LAST) in refused
+
+    # Continued from the best checkpoint, the run finds the same evaluations and keeps the same checkpoints.
+    if best["step"] < LAST:
+        shutil.rmtree(run_dir / "checkpoints" / f"step-{LAST:08d}")
+        run_dir = run_dir.rename(tmp_path / "moved")
+        said = harness.run("--run", run_dir, "--nproc", 2, "--resume=latest-good")
+        assert "warning" not in said.stdout + said.stderr
+        again = harness.records(run_dir, "eval")
+        assert list(map(harness.without_times, again)) == list(map(harness.without_times, records))
+        assert steps_saved(run_dir) == sorted({best["step"], LAST})
+
+
+def test_scores_of_other_samples_or_corrections_are_not_compared(tmp_path, data):
+    """Parts of a run of 4 steps each, all but the last with another measure than the part before. The best of each measure
+    keeps its checkpoint, and `best` is that of the last measure."""
+    other = shutil.copytree(data, tmp_path / "other")
+    images, labels = harness.read_arrays(other / "val.safetensors")
+    harness.write_arrays(other / "val.safetensors", images[1:], labels[1:], harness.CIFAR10)
+    parts = ["eval.max_samples=7", "eval.branch_scale=survival", "checkpoint.keep_best=loss", f"data.path={other}",
+             "optimizer.lr=0.01"]
+    run_dir = harness.train(
+        tmp_path, "run", data, 1, model={"name": "mlp", "width": 4, "depth": 4, "hidden_width": 16},
+        train={"max_steps": 4}, eval={"every_steps": 1},
+        checkpoint={"at_start": False, "keep_last": 1, "keep_best": "accuracy"},
+    )
+    for i, change in enumerate(parts, 2):
+        said = harness.run("--run", run_dir, "--resume", *harness.sets(f"train.max_steps={4 * i}", change))
+        assert ("measure" in said.stdout) == (i <= len(parts)), change
+    records = harness.records(run_dir, "eval")
+    spans = [range(1, 5), range(5, 9), range(9, 13), range(13, 17), range(17, 25)]
+    measured = [[record for record in records if record["step"] in span] for span in spans]
+    best = [best_of(group, "accuracy" if i < 3 else "loss")["step"] for i, group in enumerate(measured)]
+    assert set(best) <= set(steps_saved(run_dir))
+
+    evaluate = lambda **more: harness.run("eval", "--run", run_dir, "--json", "--checkpoint", "best", **more)
+    found = evaluate()
+    assert json.loads(found.stdout)["step"] == best[-1] and f"step {best[-1]}" in found.stderr
+    shutil.rmtree(run_dir / "checkpoints" / f"step-{best[-1]:08d}")
+    is_left = any(record["step"] in steps_saved(run_dir) for record in measured[-1])
+    assert f"step {best[-1]}" in evaluate(expect=0 if is_left else 2).stderr

@@ -55,19 +55,19 @@ def evaluated(run_dir):
 
 
 def output_until(process, pattern):
-    """The process's output up to the line with a match of the pattern, while it runs; the match."""
+    """The process's output up to the line with a match of the pattern, while it runs."""
     text = ""
-    for line in process.stdout:
+    while not re.search(pattern, text):
+        line = process.stdout.readline()
+        assert line, f"no {pattern} in {text}"
         text += line
-        if match := re.search(pattern, line):
-            return match, text
-    raise AssertionError(f"no {pattern} in {text}")
+    return text
 
 
 def stop_in_step(config, run_dir, step, signal_number, receiver):
     """Starts or resumes the run. After `step` steps, and before the next one ends, sends a signal to the launcher, or to the
     rank of this number. Rank 0, unless only the suspended rank has the signal, says at once which steps a second signal
-    would lose. Returns the process and its output."""
+    would lose. Returns the step that was saved last."""
     launcher = harness.start_run(config, "--nproc", 2, "--resume=if-any")
     harness.await_(lambda: traced_steps(run_dir) >= step, f"step {step}", launcher)
     ranks = ranks_of(launcher)
@@ -78,11 +78,13 @@ def stop_in_step(config, run_dir, step, signal_number, receiver):
     if receiver == 1:
         time.sleep(0.2)
     else:
-        notice, output = output_until(launcher, r"since step (\d+)")
-        assert int(notice[1]) == (harness.saved_step(run_dir) or 0)
+        output = output_until(launcher, r"since step \d+")
+        assert re.search(rf"since step {harness.saved_step(run_dir) or 0}\b", output), output
     assert launcher.poll() is None
     os.kill(ranks[1], signal.SIGCONT)
-    return launcher, output + launcher.communicate()[0]
+    output += launcher.communicate()[0]
+    assert launcher.returncode == 75 and "--resume" in output, output
+    return harness.saved_step(run_dir)
 
 
 def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_path, data):
@@ -98,28 +100,17 @@ def test_a_run_that_is_stopped_in_every_phase_ends_as_one_that_never_was(tmp_pat
     assert launcher.returncode == 75 and "same command" in output, output
     assert harness.saved_step(run_dir) is None
 
-    # Training. A rank is at most one step ahead here, because the trace is gathered in every step.
-    for step, signal_number, receiver in [(2, signal.SIGTERM, "launcher"), (7, signal.SIGUSR1, 1)]:
-        launcher, output = stop_in_step(config, run_dir, step, signal_number, receiver)
-        assert launcher.returncode == 75 and "--resume" in output, output
-        assert step <= harness.saved_step(run_dir) < 20
-        assert traced_steps(run_dir) == harness.saved_step(run_dir)
-        assert not (run_dir / "summary.json").exists()
-
-    # Evaluation: it is abandoned, the step is saved, and no further step is begun.
-    launcher, output = stop_in_step(config, run_dir, 20, signal.SIGUSR1, 0)
-    assert launcher.returncode == 75, output
-    assert harness.saved_step(run_dir) == 20 and evaluated(run_dir) == []
-    # Saving: the checkpoint is finished.
-    launcher, output = stop_in_step(config, run_dir, 30, signal.SIGTERM, 1)
-    assert launcher.returncode == 75, output
-    assert harness.saved_step(run_dir) in (30, 31) and evaluated(run_dir) == [20]
-
-    # The last evaluation: the trained weights are saved, and a resume only evaluates.
-    launcher, output = stop_in_step(config, run_dir, STEPS, signal.SIGTERM, "launcher")
-    assert launcher.returncode == 75, output
-    assert harness.saved_step(run_dir) == STEPS and evaluated(run_dir) == [20]
-    assert not (run_dir / "summary.json").exists()
+    # A rank is at most one step ahead here, as the trace is gathered in every step. An evaluation is abandoned, the step
+    # is saved, and no further step is begun. A checkpoint is finished. In the last evaluation the trained weights are
+    # saved, and a resume only evaluates.
+    for step, signal_number, receiver, expected, evaluations in [
+        (2, signal.SIGTERM, "launcher", range(2, 20), []), (7, signal.SIGUSR1, 1, range(7, 20), []),
+        (20, signal.SIGUSR1, 0, [20], []), (30, signal.SIGTERM, 1, [30, 31], [20]),
+        (STEPS, signal.SIGTERM, "launcher", [STEPS], [20]),
+    ]:  # fmt: skip
+        saved = stop_in_step(config, run_dir, step, signal_number, receiver)
+        assert saved in expected and evaluated(run_dir) == evaluations
+        assert traced_steps(run_dir) == saved and not (run_dir / "summary.json").exists()
     harness.run("--config", config, "--nproc", 2, "--resume")
     assert evaluated(run_dir) == [20, STEPS]
     assert harness.hashes(run_dir, STEPS) == harness.hashes(whole, STEPS)
@@ -138,11 +129,10 @@ static int is_of_torch(const void* code) {
   Dl_info info;
   return dladdr(code, &info) && (strstr(info.dli_fname, "libtorch") || strstr(info.dli_fname, "libc10"));
 }
-static int is_time(void) {  // never for the launcher
-  return getenv("RANK") && access(getenv("HANGS_WHEN"), F_OK) == 0;
-}
-void* _Znwm(size_t size) {  // operator new
-  while (getpid() == gettid() && is_time() && is_of_torch(__builtin_return_address(0))) usleep(10000);
+void* _Znwm(size_t size) {  // operator new; never of the launcher
+  while (getpid() == gettid() && getenv("RANK") && access(getenv("HANGS_WHEN"), F_OK) == 0 &&
+         is_of_torch(__builtin_return_address(0)))
+    usleep(10000);
   void* result = malloc(size);
   if (!result) abort();
   return result;
@@ -153,16 +143,15 @@ void* _Znwm(size_t size) {  // operator new
 def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(tmp_path, data):
     """The main threads of these processes do not return from LibTorch, which allocates in every step: of both ranks of
     the launcher, and of rank 1 of two, which rank 0 waits for."""
-    mlp = {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2}
-    sections = {**SECTIONS, "model": mlp, "train": {**SECTIONS["train"], "max_steps": 100000000}, "optimizer": {"lr": 1e-6},
+    sections = {**SECTIONS, "model": {"name": "mlp", "width": 16, "hidden_width": 32, "depth": 2},
+                "optimizer": {"lr": 1e-6}, "train": {**SECTIONS["train"], "max_steps": 100000000},
                 # Nothing but steps, however many a run does before the others have begun.
-                "checkpoint": {"at_start": False, "every_steps": 100000000}, "eval": {"every_epochs": 1e9}}
-    configs = {name: harness.write_config(tmp_path, name, data, **sections) for name in ("launched", "apart")}
+                "checkpoint": {"at_start": False, "every_steps": 100000000}, "eval": {"every_epochs": 1e9}}  # fmt: skip
+    launched, apart = (harness.write_config(tmp_path, name, data, **sections) for name in ("launched", "apart"))
     env = {"LD_PRELOAD": harness.shared_object(tmp_path, "hangs", HANGS), "HANGS_WHEN": os.fspath(tmp_path / "now")}
     port = harness.free_port()
-    (first,) = harness.by_hand(configs["apart"], 0, port=port)
-    (second,) = harness.by_hand(configs["apart"], 1, port=port, env=env)
-    runs = {"launched": harness.start_run(configs["launched"], "--nproc", 2, env=env), "apart": first}
+    (first,), (second,) = (harness.by_hand(apart, rank, port=port, env=env if rank else None) for rank in (0, 1))
+    runs = {"launched": harness.start_run(launched, "--nproc", 2, env=env), "apart": first}
     with harness.ending(*runs.values(), second):
         for name, process in runs.items():
             harness.await_(lambda: traced_steps(tmp_path / "runs" / name) > 2, "step", process)
@@ -185,14 +174,6 @@ def test_a_step_that_hangs_in_a_library_is_reported_and_ends_at_a_second_signal(
         assert second.wait(60) == 4
 
 
-def test_a_process_that_waits_for_the_others_stops_at_once(tmp_path, data):
-    (rank,) = harness.by_hand(harness.write_config(tmp_path, "run", data, **SECTIONS), 0, port=harness.free_port())
-    harness.await_((tmp_path / "runs" / "run" / ".rendezvous").exists, "rank 0 that waits", rank)
-    rank.send_signal(signal.SIGUSR1)
-    output, _ = rank.communicate(timeout=300)
-    assert rank.returncode == 75, output
-
-
 def is_suspended(pid):
     """All threads of a process. In the file, the state follows the program's name in parentheses."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
@@ -207,17 +188,18 @@ def test_a_process_that_hangs_is_named_at_the_time_out(tmp_path, data):
         ranks[1].send_signal(signal.SIGSTOP)
         harness.await_(lambda: is_suspended(ranks[1].pid), "suspended rank 1", ranks[0])
         output, _ = ranks[0].communicate(timeout=300)
-        assert ranks[0].returncode == 4, output
-        assert "rank 1" in output and "not answer" in output
+        assert ranks[0].returncode == 4 and "rank 1" in output and "not answer" in output, output
         assert harness.saved_step(tmp_path / "runs" / "run") % 30 == 0
 
 
-def test_who_waits_for_others_says_so_at_once(tmp_path, data):
+def test_who_waits_for_others_says_so_and_stops_at_once(tmp_path, data):
     """Long before the time-out, which a run with variables of another program otherwise waits for in silence."""
-    variables = {f"OMPI_COMM_WORLD_{name}": number for name, number in
-                 {"RANK": "0", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "4"}.items()}
+    numbers = {"RANK": "0", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "4"}
+    variables = {f"OMPI_COMM_WORLD_{name}": number for name, number in numbers.items()}
     waiting = harness.start_run(harness.write_config(tmp_path, "run", data, **SECTIONS), env=variables)
     with harness.ending(waiting):
-        _, said = output_until(waiting, "wait")
+        said = output_until(waiting, "wait")
         assert waiting.poll() is None and str(tmp_path) in said  # those that share a folder meet in it
         assert "OMPI_COMM_WORLD_RANK" in said and "OMPI_COMM_WORLD_SIZE" in said
+        waiting.send_signal(signal.SIGUSR1)
+        assert waiting.wait(300) == 75

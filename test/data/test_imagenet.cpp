@@ -8,7 +8,7 @@ using namespace sdp;
 using namespace sdp::testing;
 
 // Pixels, order, labels and training crops, of folders and shards, are compared with torchvision by
-// oracle_images.py; the commands that messages print are run by cli/test_printed_commands.py.
+// oracle_images.py; the commands that messages print are run by cli/test_inputs.py.
 
 namespace {
 
