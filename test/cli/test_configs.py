@@ -27,6 +27,9 @@ REGIME = {  # construction, masking, coverage; data parallelism is any of them a
     "bsdp": ("block", "forward", 0.5),
     "nbsdp": ("neuron", "backward", 0.5),
     "bbsdp": ("block", "backward", 0.5),
+    "diloco": ("block", "forward", 1),
+    "local_sgd": ("block", "forward", 1),
+    "ppu": ("neuron", "backward", 0.5),
 }
 LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}
 LLAMA_VOCABULARY = 32000
@@ -131,7 +134,7 @@ def test_a_regime_file_holds_only_what_a_regime_is(file):
     """So that it changes nothing else of an experiment that it is combined with, such as the run's folder."""
     regime = merged(file)
     allowed = {"subnetwork": {"coverage", "construction", "masking"}, "optimizer": {"shard"},
-               "train": {"release_gradients", "reduce_every"}}
+               "train": {"release_gradients", "reduce_every"}, "exchange": {"every_steps", "outer"}}
     assert all(set(keys) <= allowed[section] for section, keys in regime.items())
 
 
