@@ -20,9 +20,10 @@ NAMED_REGIMES = ("bsdp", "nsdp", "bbsdp", "nbsdp", "ddp")
 NAMED = {file.stem: file for file in CONFIGS.glob("*.yaml") if file.stem.split("_")[-1] in NAMED_REGIMES}
 EXPERIMENTS = sorted(set(CONFIGS.glob("*.yaml")) - set(SWEEPS) - set(NAMED.values()))
 REGIME = {  # construction, masking, coverage; data parallelism is any of them at coverage 1
-    **dict.fromkeys(("ddp", "zero1", "zero2"), ("block", "forward", 1)),
+    **dict.fromkeys(("ddp", "zero1", "zero2", "diloco", "local_sgd"), ("block", "forward", 1)),
     "nsdp": ("neuron", "forward", 0.5), "bsdp": ("block", "forward", 0.5),
     "nbsdp": ("neuron", "backward", 0.5), "bbsdp": ("block", "backward", 0.5),
+    "ppu": ("neuron", "backward", 0.5),
 }  # fmt: skip
 LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}  # parameters with LLaMA's own vocabulary
 
