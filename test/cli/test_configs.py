@@ -115,7 +115,7 @@ def test_plan_of_experiment_and_regime(regime):
     file = CONFIGS / "regime" / f"{regime}.yaml"
     check_plan(plan(CONFIGS / "llama_tiny_tokens.yaml", file), regime, workers=4)
     allowed = {"subnetwork": {"coverage", "construction", "masking"}, "optimizer": {"shard"},
-               "train": {"release_gradients", "reduce_every"}}
+               "train": {"release_gradients", "reduce_every"}, "exchange": {"every_steps", "outer"}}
     assert all(set(keys) <= allowed[section] for section, keys in merged(file).items())
 
 
