@@ -88,11 +88,12 @@ EngineMethod with(const EngineMethod& method, TrainSpec train) {
 }
 
 /// `train` without or with checkpointing; with several micro-batches also with the other reduce_every, except
-/// where a method keeps all gradients.
-std::vector<TrainSpec> forms_of(TrainSpec train, bool checkpoints) {
+/// where a method keeps all gradients or sends none.
+std::vector<TrainSpec> forms_of(const ExperimentSpec& spec, bool checkpoints) {
+  TrainSpec train = spec.train;
   train.checkpoint_activations = checkpoints;
   std::vector<TrainSpec> forms = {train};
-  if (train.accumulate_steps == 1 || !train.release_gradients) return forms;
+  if (train.accumulate_steps == 1 || !train.release_gradients || spec.exchange.is_local()) return forms;
   const bool was_step = train.reduce_every == ReduceEvery::kStep;
   train.reduce_every = was_step ? ReduceEvery::kMicroBatch : ReduceEvery::kStep;
   forms.push_back(train);
@@ -233,6 +234,7 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Proce
     forecast.settings.push_back(change.key + "=" + change.now);
   forecast.regime_file = method.regime_file;
   forecast.coverage = method.plan().coverage();
+  forecast.has_local_steps = method.is_local();
   const Cost& cost = steps[forecast.peak_process].cost;
   const int process = forecast.peak_process;
   forecast.largest_batch =
@@ -257,9 +259,9 @@ bool add_smaller_batches(std::vector<StepForecast>& to, const std::vector<const 
   std::vector<StepForecast> found;
   for (const bool checkpoints : {false, true})
     for (const EngineMethod* method : methods) {
-      TrainSpec divided = method->spec.train;
-      const int64_t samples = divided.accumulate_steps * divided.batch_size_per_worker;
-      divided.accumulate_steps = samples;
+      ExperimentSpec divided = method->spec;
+      const int64_t samples = divided.train.accumulate_steps * divided.train.batch_size_per_worker;
+      divided.train.accumulate_steps = samples;
       for (TrainSpec& train : forms_of(divided, checkpoints))
         for (int64_t batch = most; batch > 0 && samples / batch <= 1 << 20; --batch) {  // TrainSpec's limit
           if (samples % batch != 0) continue;
@@ -270,7 +272,7 @@ bool add_smaller_batches(std::vector<StepForecast>& to, const std::vector<const 
           batch = std::min(batch, found.back().largest_batch + 1);
         }
     }
-  const StepForecast* const best = best_of(found);
+  const StepForecast* const best = best_of(found, [](const auto&) { return true; });
   if (best) to.push_back(*best);
   return best != nullptr;
 }
@@ -398,16 +400,16 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   std::vector<StepForecast>& others = forecast.others;
   for (const bool checkpoints : {false, true}) {
     for (const EngineMethod* method : {&ddp, &zero1, &zero2, &own})
-      for (const TrainSpec& train : forms_of(method->spec.train, checkpoints))
+      for (const TrainSpec& train : forms_of(method->spec, checkpoints))
         if (method != &own || train != spec.train)
           others.push_back(forecast_engine(with(*method, train), machine));
-    others.push_back(forecast_fsdp(with(ddp, forms_of(ddp.spec.train, checkpoints).front()), machine));
+    others.push_back(forecast_fsdp(with(ddp, forms_of(ddp.spec, checkpoints).front()), machine));
   }
   if (own.is_local() && !spec.subnetwork.is_dense()) {
-    ExperimentSpec diloco = zero1.spec;
-    diloco.exchange = spec.exchange;
+    ExperimentSpec whole = spec;
+    whole.subnetwork.coverage = Coverage{};
     others.push_back(
-        forecast_engine(EngineMethod{"dense, local steps", dense, std::move(diloco), slot_map}, machine));
+        forecast_engine(EngineMethod{"coverage 1, local steps", dense, std::move(whole), slot_map}, machine));
   }
   const int64_t smaller = own.batch_size() - 1;
   if (!best_of(others, [](const auto& other) { return other.in_this_program && other.coverage == 1; }))

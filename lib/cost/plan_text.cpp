@@ -179,8 +179,8 @@ std::string local_steps_text(const StepForecast& plan, int64_t every_steps) {
   const double round_ms = plan.exchange_ms * steps;
   return fmt::format(
       "Local steps: one exchange per {} steps, in which a process sends up to {}; it takes {}. With\n"
-      "exchange.every_steps of {:.0f} or more, exchanges take at most a tenth of the time of the passes.\n",
-      every_steps, format_bytes(plan.bytes_sent * every_steps), format_milliseconds(round_ms),
+      "exchange.every_steps of {:.0f} or more, exchanges take at most a tenth of the time of the passes.\n\n",
+      every_steps, format_bytes(plan.bytes_sent * every_steps), format_duration(round_ms / 1e3),
       std::max(1.0, std::ceil(round_ms / (0.1 * plan.compute_ms))));
 }
 
@@ -239,21 +239,27 @@ std::string verdict_text(const Forecast& forecast, double coverage) {
   if (!too_large.empty()) text += fmt::format("Does not fit: {}.\n", fmt::join(too_large, "; "));
   text += recommendation_text(forecast, verdict);
   if (!verdict.change.empty()) text += "This plan would fit as: " + choice_text(forecast, verdict.change);
-  if (coverage >= 1) return text + "Coverage 1 is ordinary data parallelism.\n";
   const StepForecast& plan = forecast.plan;
-  return text + fmt::format(
-                    "Compared with DDP, this plan has {} of the peak memory, and takes {} of the time at "
-                    "equal FLOPs ({} of a step's\n"
-                    "time for {} of its FLOPs). It waits for exchanges for {} of a step, DDP for {}.\n"
-                    "Its accuracy is not predicted. docs/results/evidence compares methods at equal FLOPs: "
-                    "with ResNet-18 on\n"
-                    "CIFAR-10, DDP is ahead of every lower coverage; with a small LLaMA, N-SDP 4/8 is level "
-                    "with DDP, the others\n"
-                    "are behind.\n",
-                    format_percent(verdict.memory_share), format_percent(verdict.time_at_equal_flops),
-                    format_percent(plan.step_ms / forecast.others.front().step_ms),
-                    format_percent(plan.flops_share), format_percent(plan.waiting_ms / plan.step_ms),
-                    format_percent(forecast.others.front().waiting_ms / forecast.others.front().step_ms));
+  if (coverage >= 1 && !plan.has_local_steps) return text + "Coverage 1 is ordinary data parallelism.\n";
+  text += fmt::format(
+      "Compared with DDP, this plan has {} of the peak memory, and takes {} of the time at equal FLOPs ({} "
+      "of a "
+      "step's\n"
+      "time for {} of its FLOPs). It waits for exchanges for {} of a step, DDP for {}.\n",
+      format_percent(verdict.memory_share), format_percent(verdict.time_at_equal_flops),
+      format_percent(plan.step_ms / forecast.others.front().step_ms), format_percent(plan.flops_share),
+      format_percent(plan.waiting_ms / plan.step_ms),
+      format_percent(forecast.others.front().waiting_ms / forecast.others.front().step_ms));
+  if (plan.has_local_steps)
+    return text +
+           "Its accuracy is not predicted, and local steps are not recommended: docs/local_steps.md.\n";
+  return text +
+         "Its accuracy is not predicted. docs/results/evidence compares methods at equal FLOPs: with "
+         "ResNet-18 on\n"
+         "CIFAR-10, DDP is ahead of every lower coverage; with a small LLaMA, N-SDP 4/8 is level with DDP, "
+         "the "
+         "others\n"
+         "are behind.\n";
 }
 
 }  // namespace

@@ -34,11 +34,13 @@ const StepForecast* best_of(const std::vector<StepForecast>& methods, bool (*acc
 Verdict verdict_of(const std::vector<StepForecast>& methods) {
   const StepForecast& plan = methods.at(0);
   const StepForecast& ddp = methods.at(1);
-  const auto is_here = [](const StepForecast& method) { return method.in_this_program; };
+  const auto is_here = [](const StepForecast& method) {
+    return method.in_this_program && !method.has_local_steps;
+  };
   const StepForecast* const recommended = best_of(methods);
   const auto ms = [](const StepForecast& method) { return method.equal_flops_ms(); };
   const StepForecast* const fastest = least_of(
-      methods, [](const auto&) { return true; }, ms);
+      methods, [](const auto& method) { return !method.has_local_steps; }, ms);
   Verdict verdict{
       .recommended = name_of(recommended),
       .recommended_here = name_of(best_of(methods, is_here)),

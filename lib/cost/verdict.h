@@ -21,7 +21,8 @@ struct StepForecast {
   std::string regime_file = {};            ///< of a baseline in this program: a file with such settings
   double coverage = 1;
   bool in_this_program = true;
-  MemoryByKind peak;  ///< tensors by kind at the moment of the peak
+  bool has_local_steps = false;  ///< then its accuracy is not that of its coverage: it is not recommended
+  MemoryByKind peak;             ///< tensors by kind at the moment of the peak
   int peak_process = 0;
   int64_t most_activations = 0;  ///< largest bytes of activations at any moment, of the same process
   double flops_share = 1;        ///< mean FLOPs per sample over those of the full model
@@ -91,7 +92,9 @@ struct Verdict {
 /// is within 5 % of the shortest, as the methods are in order of simplicity. nullptr if there is none.
 const StepForecast* best_of(
     const std::vector<StepForecast>& methods,
-    bool (*accepts)(const StepForecast&) = [](const StepForecast&) { return true; });
+    bool (*accepts)(const StepForecast&) = [](const StepForecast& method) {
+      return !method.has_local_steps;
+    });
 
 /// `methods`: this plan, then DDP and the others.
 Verdict verdict_of(const std::vector<StepForecast>& methods);

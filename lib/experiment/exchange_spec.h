@@ -65,7 +65,8 @@ struct ExchangeSpec {
           "what an exchange does to the state of the workers' optimizers: keep it, average it over the "
           "owners, or reset it to zero",
           OnResume::kRestOfRun, InReport::kCompared, without_local_steps());
-    field("outer", &ExchangeSpec::outer, "the outer optimizer, which applies the mean change of the owners");
+    field("outer", &ExchangeSpec::outer, "the outer optimizer, which applies the mean change of the owners",
+          without_local_steps());
   }
 
  private:

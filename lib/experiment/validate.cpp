@@ -32,6 +32,10 @@ constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
     {"train.budget",
      [](const ExperimentSpec& s) { return s.train.budget != Budget::kEpochs && s.subnetwork.is_dense(); },
      "has no effect: with coverage 1 the number of epochs is not scaled"},
+    {"train.reduce_dtype", [](const ExperimentSpec& s) { return s.exchange.is_local(); },
+     "has no effect: with local steps (exchange.every_steps) no gradients are sent"},
+    {"optimizer.shard", [](const ExperimentSpec& s) { return s.exchange.is_local(); },
+     "has no effect: with local steps (exchange.every_steps) every worker has an optimizer of its own"},
     {"eval.recalibrate_batches",
      [](const ExperimentSpec& s) {
        return !s.model.has_batch_norm() && s.eval.recalibrate_batches.value_or(0) > 0;
@@ -203,12 +207,7 @@ void check_cuda_graph(const ExperimentSpec& spec, const Positions& positions) {
 
 /// Checks that nothing contradicts local steps.
 void check_local_steps(const ExperimentSpec& spec, const Positions& positions) {
-  if (!spec.exchange.is_local()) {
-    if (spec.exchange.outer != OuterSpec())
-      fail_at(positions.of("exchange.outer"), "exchange.outer",
-              "found an outer optimizer without local steps, expected exchange.every_steps too");
-    return;
-  }
+  if (!spec.exchange.is_local()) return;
   if (spec.train.cuda_graph)
     fail_at(positions.of("train.cuda_graph"), "train.cuda_graph",
             "found true with local steps (exchange.every_steps), expected false");

@@ -107,7 +107,8 @@ void tell_resumed(const PreparedRun& run, const Experiment& saved, const RunStep
         plan.workers, plan.owners_per_unit, plan.workers, run.experiment.spec.subnetwork.replicas,
         has_statistics ? ", BatchNorm statistics are averaged over owners" : ""));
   }
-  if (manifest.processes != processes || manifest.threads != threads)
+  const bool sums_alike = manifest.processes == processes || run.experiment.spec.exchange.is_local();
+  if (!sums_alike || manifest.threads != threads)
     console.warn(
         fmt::format("the checkpoint was made by {} processes with {} threads each, this run has {} with {}; "
                     "results agree up to rounding, not bit for bit",

@@ -247,6 +247,11 @@ bool Trainer::log_interval(int64_t done) {
     TrainRecord& record = summary.record;
     if (const auto& peak = run_.peak_flops_per_s) record.utilization = record.flops_per_s / *peak;
     append(record);
+    if (const int64_t skipped = record.processes.skipped_local_steps; skipped > 0)
+      console_.warn(
+          fmt::format("workers skipped {} steps of their own whose loss or gradient was not finite "
+                      "(train.on_nonfinite)",
+                      skipped));
     most_tensor_bytes_ = std::max(most_tensor_bytes_, record.processes.peak_tensor_memory_bytes);
     console_.show(record, steps_);
     const auto warning =
