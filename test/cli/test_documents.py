@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -151,8 +152,12 @@ def checkout(tmp_path_factory):
         build/sdp-train export --run runs/x --out DIR/model.safetensors""")
     for file in (ROOT / "docs/results/figure2").glob("*.csv"):
         shutil.copy(file, folder / "DIR")
+    committed = tmp_path_factory.mktemp("committed")
+    with zipfile.ZipFile(ROOT / "docs/results/evidence/lr.zip") as archive:
+        archive.extractall(committed)
+    (folder / "runs/demo").mkdir()
     for name, run in {"a": "DDP,lr=0.2", "b": "B-SDP,lr=0.2", "demo/c": "DDP,lr=0.1", "demo/d": "B-SDP,lr=0.1"}.items():
-        shutil.copytree(ROOT / f"docs/results/evidence/lr/method={run}", folder / "runs" / name)
+        (committed / f"method={run}").rename(folder / "runs" / name)
     return folder
 
 
