@@ -289,5 +289,5 @@ def notes_of_groups(groups: Iterable[Group]) -> list[str]:
         if group.changes:
             notes.append(f"* {group.label}: {group.base}; changed during training: {'; '.join(group.changes)}")
         for run, one in group.repeats:
-            notes.append(f"{group.label}: {run.folder} is not counted: it has the same seed ({run.value('seed')}) as {one.folder}")
+            notes.append(f"{group.label}: {run.folder} is not counted: it has the seed of {one.folder}, {run.value('seed')}")
     return notes
