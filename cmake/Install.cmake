@@ -20,6 +20,6 @@ install(TARGETS sdp-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train)
 install(DIRECTORY scripts/slurm DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train/scripts)
 install(FILES scripts/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME sdp-train)
-# In the same places as here, so that links between the pages hold; without the runs of docs/results/evidence.
-install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN evidence/*.zip EXCLUDE PATTERN evidence/lr EXCLUDE)
+# In the same places as here, so that links between the pages hold; without the runs of docs/results.
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN *.zip EXCLUDE)
 install(FILES README.md SECURITY.md CHANGELOG.md CITATION.cff LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

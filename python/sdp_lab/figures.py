@@ -193,7 +193,8 @@ def write_figures(groups: list[Group], folder: Path) -> dict[str, str]:
 
         score = study.score_title.partition(" (")[0]
         caption = f"Final {score} against"
-        write(f"{study.score_key}_coverage", f"{caption} coverage, one line per regime.", _coverage_figure(study))
+        if not all(group.changes for group in study.groups):
+            write(f"{study.score_key}_coverage", f"{caption} coverage, one line per regime.", _coverage_figure(study))
         write(
             f"{study.score_key}_memory", f"{caption} the {study.memory_title}.", _memory_figure(study)
         )

@@ -6,12 +6,14 @@ here says in its comment what it needs. Pages of docs/results are records: their
 The sweeps of configs/paper are planned by test_configs.py.
 """
 
+import csv
 import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -151,8 +153,12 @@ def checkout(tmp_path_factory):
         build/sdp-train export --run runs/x --out DIR/model.safetensors""")
     for file in (ROOT / "docs/results/figure2").glob("*.csv"):
         shutil.copy(file, folder / "DIR")
+    committed = tmp_path_factory.mktemp("committed")
+    with zipfile.ZipFile(ROOT / "docs/results/evidence/lr.zip") as archive:
+        archive.extractall(committed)
+    (folder / "runs/demo").mkdir()
     for name, run in {"a": "DDP,lr=0.2", "b": "B-SDP,lr=0.2", "demo/c": "DDP,lr=0.1", "demo/d": "B-SDP,lr=0.1"}.items():
-        shutil.copytree(ROOT / f"docs/results/evidence/lr/method={run}", folder / "runs" / name)
+        (committed / f"method={run}").rename(folder / "runs" / name)
     return folder
 
 
@@ -216,6 +222,8 @@ def test_exit_codes():
     told = dict(re.findall(r"(\d+) ([^\d]+?)(?=,\s+\d|\.$)", harness.run("--help").stdout.partition("Exit codes: ")[2]))
     assert table.keys() == told.keys() == set(re.findall(r"^  k\w+ = (\d+)", (ROOT / "lib/spec/error.h").read_text(), re.MULTILINE))
     assert all(set(re.findall(r"\w+", words)) <= set(re.findall(r"\w+", table[code])) for code, words in told.items())
+    failed = re.search(r"Exit code 0: [^;]+; (\d+): a check failed", harness.run("doctor", "--help").stdout)[1]
+    assert "`doctor`" in table[failed]
     for page in STATEMENTS:
         codes = re.findall(r"\b(?:exit code|exits with|ends? with)(?: exit code)?\s(\d+)\b", page.read_text())
         assert set(codes) <= {*table, "127"}, page  # 127: the loader's
@@ -245,8 +253,38 @@ def test_versions():
     for pattern, file, defined in ((r"sdp-train[- ](\d[\d.]*\d)|^version: (\S+)", "CMakeLists.txt", r"project\(sdp-train VERSION (\S+)"),
                                    (r"(?:LibTorch|PyTorch) (\d[\d.]*\d)", "scripts/requirements.txt", r"torch==(\S+)"),
                                    (r"CUDA (\d[\d.]*\d)", "scripts/requirements.txt", r"cuda-toolkit\S*==(\S+)"),
+                                   (r"format (?:than )?\(?version (\d+)", "lib/run/manifest.cpp", r"kManifestVersion = (\d+)"),
                                    (r"Python (3\.\d+ to 3\.\d+)", "scripts/lib.sh", r"no Python (3\.\d+ to 3\.\d+)")):
         expected = re.search(defined, (ROOT / file).read_text())[1]
         for page in [*STATEMENTS, ROOT / "CITATION.cff"]:
             for found in re.finditer(pattern, page.read_text(), re.MULTILINE):
                 assert f"{expected}.".startswith(f"{found[found.lastindex]}."), f"{page}: {found[0]}, expected {expected}"
+
+
+# Columns of the evidence pages' tables: the column of a report's table.csv, a factor, and decimal places.
+MEASURES = {"accuracy": ("accuracy", 100, 2), "uncorrected": ("accuracy_uncorrected", 100, 2), "steps": ("steps", 1, 0),
+            "single subnetworks, mean": ("subnetwork_accuracy_mean", 100, 2), "loss": ("loss_nats", 1, 3),
+            "uncorrected loss": ("loss_uncorrected_nats", 1, 3), "perplexity": ("perplexity", 1, 2)}
+
+
+def committed_values(rows, key, factor, digits) -> set:
+    """As the pages write them: the mean, with the standard deviation if there are several runs."""
+    values = {""}
+    for row in rows:
+        if row.get(key):
+            number, deviation = (f"{factor * float(row[name] or 0):.{digits}f}" for name in (key, f"{key}_std"))
+            values.add(number if key == "steps" or row["runs"] == "1" else f"{number} ± {deviation}")
+    return values
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/results/evidence/*.md")), ids=name_of)
+def test_tables_of_evidence(page):
+    """Tables with a column of uncorrected results quote the committed table.csv of the page's reports."""
+    folders = sorted({page.parent / name for name in re.findall(r"report_\w+", page.read_text())})
+    rows = [row for folder in folders if folder.exists() for row in csv.DictReader((folder / "table.csv").open())]
+    for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.MULTILINE):
+        titles, _, *lines = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines())
+        for line in lines if rows and any("uncorrected" in title for title in titles) else []:
+            for title, cell in zip(titles, line, strict=True):
+                if title in MEASURES and cell != "not run":
+                    assert cell.removesuffix(" %").replace(",", "") in committed_values(rows, *MEASURES[title]), line
