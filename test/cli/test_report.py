@@ -52,7 +52,7 @@ def measures(run):
     expected = {
         "accuracy": last["accuracy"], "loss_nats": last["loss"], "steps": STEPS, "epochs": STEPS * 4 * 2 / 200,
         "training_flops": STEPS * 4 * sum(flops), "training_accuracy": train[-1]["accuracy"],
-        "peak_tensor_memory_bytes": max(of_kinds(line).max() for line in quiet or train),
+        "peak_tensor_memory_bytes": max(int(of_kinds(line).max()) for line in quiet or train),
         "flops_per_s": after_the_first(lambda line: line["samples_per_s"] * statistics.mean(flops)),
         "exchange_wait_ms": after_the_first(over_ranks("reduce_wait_ms", "publish_wait_ms")),
         "sent_bytes_per_step": after_the_first(over_ranks("reduce_bytes", "publish_bytes")),
