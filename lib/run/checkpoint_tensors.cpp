@@ -55,7 +55,8 @@ StateKey key_of(const SubnetPlan& plan, const std::string& kind, const std::stri
 }
 
 StateKey key_of(const SubnetPlan& plan, const StateRange& range) {
-  return key_of(plan, kind_of(range.kind, range.worker), plan.layout.parameters[range.parameter].name, range.unit);
+  return key_of(plan, kind_of(range.kind, range.worker), plan.layout.parameters[range.parameter].name,
+                range.unit);
 }
 
 StateKey buffer_key(const SubnetPlan& plan, int buffer, int unit) {

@@ -68,9 +68,9 @@ struct Slot {
 };
 
 struct SlotMap {
-  int workers = 1;    ///< n
-  int replicas = 1;   ///< R
-  int processes = 1;  ///< W
+  int workers = 1;       ///< n
+  int replicas = 1;      ///< R
+  int processes = 1;     ///< W
   int first_worker = 0;  ///< number of the first of the workers
 
   int slots() const { return workers * replicas; }
