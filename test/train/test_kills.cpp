@@ -179,6 +179,19 @@ TEST_CASE("a run killed 20 times at random moments, in every regime, ends with t
   }
 }
 
+TEST_CASE(
+    "a run with local steps, killed 10 times anywhere in its rounds, ends with the uninterrupted run's") {
+  use_memory_for_files();
+  std::mt19937 random(22);
+  for (const auto& [construction, masking] : {std::pair("block", "forward"), {"neuron", "backward"}}) {
+    const TempFolder folder;
+    write_cifar10(folder.path());
+    ExperimentSpec spec = spec_of(folder.path(), construction, masking);
+    spec.exchange.every_steps = 4;
+    check_kills(spec, 5, random, [&] { fs::remove_all(fs::path(spec.output.dir) / spec.name); });
+  }
+}
+
 TEST_CASE("a run killed 10 times around a change of its division ends with the uninterrupted run's") {
   use_memory_for_files();
   std::mt19937 random(21);
