@@ -27,7 +27,7 @@ RoundElements round_elements(const SubnetPlan& plan, const ExchangePlan& outer, 
     if (!segment.is_held_by(process)) continue;
     const MemberSet& owners = plan.owners(segment.unit);
     int64_t here = 0;
-    for (const int worker : workers_of(outer.slot_map, process))
+    for (const int worker : outer.slot_map.workers_of(process))
       here += owners.contains(worker) ? 1 : 0;
     const int64_t shard = segment.shard_elements(process);
     elements.copies += here * segment.elements;
@@ -58,7 +58,7 @@ Cost local_cost(const ExperimentSpec& spec, const SubnetPlan& plan, const Exchan
                 int process) {
   Cost sum;
   std::set<int> units;
-  const std::vector<int> workers = workers_of(exchanges.slot_map, process);
+  const std::vector<int> workers = exchanges.slot_map.workers_of(process);
   for (const int worker : workers) {
     const LocalPlan local = local_plan(spec.optimizer, plan, exchanges, worker);
     const Cost own = cost_of(local.plan, local.exchanges, local.optimizer, /*process=*/0);
@@ -101,7 +101,7 @@ StepMaxima local_maxima(const ExperimentSpec& spec, const ExchangePlan& exchange
   const MemoryByKind between_steps{.weights = cost.parameter_bytes, .optimizer = cost.optimizer_bytes};
   StepMaxima most{.peak = between_steps};
   most.peak.buckets = buffer_bytes(spec, plan, outer_exchanges(plan, exchanges), process);
-  for (const int worker : workers_of(exchanges.slot_map, process)) {
+  for (const int worker : exchanges.slot_map.workers_of(process)) {
     const LocalPlan local = local_plan(spec.optimizer, plan, exchanges, worker);
     const Cost own = cost_of(local.plan, local.exchanges, local.optimizer, /*process=*/0);
     const StepMemory memory(local.exchanges, captures, convolution_workspace_bytes);

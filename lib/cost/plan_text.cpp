@@ -252,7 +252,7 @@ std::string verdict_text(const Forecast& forecast, double coverage) {
       format_percent(forecast.others.front().waiting_ms / forecast.others.front().step_ms));
   if (plan.has_local_steps)
     return text +
-           "Its accuracy is not predicted, and local steps are not recommended: docs/local_steps.md.\n";
+           "Its accuracy is not predicted; recommendations leave out local steps (docs/local_steps.md).\n";
   return text +
          "Its accuracy is not predicted. docs/results/evidence compares methods at equal FLOPs: with "
          "ResNet-18 on\n"

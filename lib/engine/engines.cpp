@@ -83,7 +83,7 @@ OwnedEngines::OwnedEngines(const Experiment& experiment, Communicator& comm) {
   alone_ = connect(Ranks(), comm.device(), {.backend = BackendKind::kGloo});
   const auto& [spec, plan_of_all, exchanges, nodes] = experiment;
   std::vector<Engine*> all;
-  for (const int worker : workers_of(exchanges.slot_map, comm.rank())) {
+  for (const int worker : exchanges.slot_map.workers_of(comm.rank())) {
     const LocalPlan& plan = *plans_.emplace_back(
         std::make_unique<const LocalPlan>(local_plan(spec.optimizer, plan_of_all, exchanges, worker)));
     all.push_back(

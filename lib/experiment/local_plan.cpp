@@ -18,11 +18,4 @@ ExchangePlan outer_exchanges(const SubnetPlan& plan, const ExchangePlan& exchang
                              .bucket_bytes = exchanges.options.bucket_bytes});
 }
 
-std::vector<int> workers_of(const SlotMap& slot_map, int process) {
-  std::vector<int> workers;
-  for (const Slot& slot : slot_map.slots_of(process))
-    if (workers.empty() || workers.back() != slot.worker) workers.push_back(slot.worker);
-  return workers;
-}
-
 }  // namespace sdp

@@ -22,7 +22,4 @@ LocalPlan local_plan(const OptimizerSpec& optimizer, const SubnetPlan& plan, con
 /// The buckets of the exchange: in the sum type, whatever the decay or group of their parameters.
 ExchangePlan outer_exchanges(const SubnetPlan& plan, const ExchangePlan& exchanges);
 
-/// The workers of a process, ascending.
-std::vector<int> workers_of(const SlotMap& slot_map, int process);
-
 }  // namespace sdp

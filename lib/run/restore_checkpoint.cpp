@@ -113,52 +113,33 @@ void restore_buffers(const CheckpointReader& reader, const Experiment& saved, co
   }
 }
 
-/// Where the state of a run is in a checkpoint, which may be of another division, with local steps or
-/// without.
-class StateSource {
- public:
-  StateSource(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment)
-      : reader_(reader), experiment_(experiment), has_same_workers_(is_divided_as(saved, experiment)) {
-    for (int worker = 0; worker < saved.plan.workers; ++worker) {
-      is_in_round_ |= reader.has(kind_of(kValueKind, worker));
-      for (const std::string& name : saved.spec.optimizer.state_names())
-        is_of_local_steps_ |= name != kAverageName && reader.has(kind_of(name, worker));
-    }
-    if (is_in_round_ && !(has_same_workers_ && experiment.spec.exchange.is_local()))
-      throw DataError(fmt::format(
-          "{}: was saved within a round of local steps, in which every worker has values of its own. To "
-          "divide "
-          "the network otherwise, or to leave out local steps, resume from a checkpoint of a step with an "
-          "exchange (exchange.every_steps).",
-          reader.folder().string()));
-  }
-
-  void read(const StateRange& range) const {
-    const bool is_value = range.kind == kValueKind;
+/// Loads the engines' state from wherever the checkpoint has it: it may be of another division, with local
+/// steps or without. Worker 0, like all workers, has state of every kind, that of the shared parameters.
+void load_state(const CheckpointReader& reader, const Experiment& saved, const Experiment& experiment,
+                const Engines& engines) {
+  const bool has_same_workers = is_divided_as(saved, experiment);
+  const auto is_by_worker = [&](const std::string& kind) { return reader.has(kind_of(kind, 0)); };
+  if (is_by_worker(kValueKind) && !(has_same_workers && experiment.spec.exchange.is_local()))
+    throw DataError(fmt::format(
+        "{}: was saved within a round of local steps, in which every worker has values of its own. To divide "
+        "the network otherwise, or to leave out local steps, resume from a checkpoint of a step with an "
+        "exchange (exchange.every_steps).",
+        reader.folder().string()));
+  engines.load_state([&](StateRange range) {
     const bool is_own =
-        range.worker != kAllWorkers && experiment_.plan.owners(range.unit).contains(range.worker);
-    StateRange saved = range;
-    if (range.kind == kOuterMomentumName && !reader_.has(kOuterMomentumName)) {
+        range.worker != kAllWorkers && experiment.plan.owners(range.unit).contains(range.worker);
+    if (range.kind == kOuterMomentumName && !reader.has(kOuterMomentumName)) {
       range.values.zero_();
-    } else if (range.kind == kAverageName && range.worker == kAllWorkers) {
-      reader_.read(experiment_.plan, range);
-    } else if (is_own && has_same_workers_ && (is_value ? is_in_round_ : is_of_local_steps_)) {
-      reader_.read(experiment_.plan, range);
-    } else if (!is_value && is_of_local_steps_ && range.kind != kOuterMomentumName) {
-      reader_.read_mean(experiment_.plan, range);
+    } else if (is_own && has_same_workers && is_by_worker(range.kind)) {
+      reader.read(experiment.plan, range);
+    } else if (range.kind != kValueKind && is_by_worker(range.kind)) {
+      reader.read_mean(experiment.plan, range);
     } else {
-      saved.worker = kAllWorkers;
-      reader_.read(experiment_.plan, saved);
+      range.worker = kAllWorkers;
+      reader.read(experiment.plan, range);
     }
-  }
-
- private:
-  const CheckpointReader& reader_;
-  const Experiment& experiment_;
-  const bool has_same_workers_;
-  bool is_in_round_ = false;
-  bool is_of_local_steps_ = false;
-};
+  });
+}
 
 class SavedFullModel : public FullModel {
  public:
@@ -267,8 +248,7 @@ void restore(const CheckpointReader& reader, const Experiment& saved, const Expe
              const Engines& engines) {
   const at::NoGradGuard no_grad;
   check_fits(reader, saved);
-  StateSource source(reader, saved, experiment);
-  engines.load_state([&](const StateRange& range) { source.read(range); });
+  load_state(reader, saved, experiment, engines);
   restore_buffers(reader, saved, experiment, engines);
   engines.set_step_count(reader.manifest().updates);
 }

@@ -47,6 +47,13 @@ std::vector<Slot> SlotMap::slots_of(int process) const {
   return result;
 }
 
+std::vector<int> SlotMap::workers_of(int process) const {
+  std::vector<int> workers;
+  for (const Slot& slot : slots_of(process))
+    if (workers.empty() || workers.back() != slot.worker) workers.push_back(slot.worker);
+  return workers;
+}
+
 MemberSet SlotMap::processes_of(const MemberSet& worker_set) const {
   std::vector<int> result;  // ascending, because slots are numbered worker by worker
   for (int worker : worker_set) {

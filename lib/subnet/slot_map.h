@@ -80,6 +80,7 @@ struct SlotMap {
   }
   /// Slots of a process, in the order in which their gradients are summed.
   std::vector<Slot> slots_of(int process) const;
+  std::vector<int> workers_of(int process) const;  ///< ascending
   /// Processes that run at least one slot of one of these workers.
   MemberSet processes_of(const MemberSet& worker_set) const;
 };
