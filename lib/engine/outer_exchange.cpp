@@ -26,6 +26,7 @@ class OuterExchange::Bucket {
   void exchange();
   std::vector<StateRange> state() const;
   void load(const std::function<void(const StateRange& range)>& read);
+  void read_average(int parameter, int unit, const at::Tensor& flat) const;
 
  private:
   /// A slice as an engine stores it, and where it is in flat tensors. Of an owner, one is also a copy.
@@ -312,6 +313,18 @@ void OuterExchange::Bucket::load(const std::function<void(const StateRange& rang
     if (range.kind != "value") read(range);
 }
 
+void OuterExchange::Bucket::read_average(int parameter, int unit, const at::Tensor& flat) const {
+  for (const SegmentRange& shard : shards_) {
+    const Segment& segment = layout_.segments[shard.segment];
+    if (segment.unit != unit) continue;
+    const at::Tensor average = average_.narrow(0, shard.offset, shard.elements);
+    for (const SliceRange& slice : slice_ranges(segment, shard.begin, shard.elements))
+      if (slice.parameter == parameter)
+        flat.narrow(0, slice.begin, slice.elements())
+            .copy_(average.narrow(0, slice.offset, slice.elements()));
+  }
+}
+
 OuterExchange::OuterExchange(const SubnetPlan& plan, const ExchangePlan& exchanges, const ExchangeSpec& spec,
                              double ema_decay, const std::vector<Engine*>& engines, Communicator& comm)
     : spec_(spec),
@@ -343,9 +356,8 @@ void OuterExchange::run() {
 }
 
 void OuterExchange::read_average(int parameter, int unit, const at::Tensor& flat) const {
-  for (const StateRange& range : owned_state())
-    if (range.kind == kAverageName && range.parameter == parameter && range.unit == unit)
-      flat.narrow(0, range.begin, range.end - range.begin).copy_(range.values);
+  for (const auto& bucket : buckets_)
+    bucket->read_average(parameter, unit, flat);
 }
 
 std::vector<StateRange> OuterExchange::owned_state() const {

@@ -52,6 +52,11 @@ struct ExchangeSpec {
     return done <= warmup_steps ? done : done - (done - warmup_steps) % *every_steps;
   }
 
+  static auto without_local_steps() {
+    return advise_when<ExchangeSpec>([](const ExchangeSpec& s) { return !s.is_local(); },
+                                     "has no effect: every_steps is not set");
+  }
+
   template <class Visitor>
   static void fields(Visitor& field) {
     field("every_steps", &ExchangeSpec::every_steps,
@@ -67,12 +72,6 @@ struct ExchangeSpec {
           OnResume::kRestOfRun, InReport::kCompared, without_local_steps());
     field("outer", &ExchangeSpec::outer, "the outer optimizer, which applies the mean change of the owners",
           without_local_steps());
-  }
-
- private:
-  static auto without_local_steps() {
-    return advise_when<ExchangeSpec>([](const ExchangeSpec& s) { return !s.is_local(); },
-                                     "has no effect: every_steps is not set");
   }
 };
 

@@ -200,7 +200,9 @@ void LoggingInterval::add_losses(Summary& summary, const std::vector<double>& lo
     summary.first_nonfinite_step = step;
     summary.nonfinite.slots.push_back(number);
   }
-  summary.record.loss = applied > 0 ? sum / applied : std::numeric_limits<double>::quiet_NaN();
+  const double numbers = static_cast<double>(losses.size()) / 3;
+  summary.record.loss =
+      applied > 0 ? sum / (applied / numbers) / numbers : std::numeric_limits<double>::quiet_NaN();
 }
 
 LoggingInterval::Summary LoggingInterval::summarize(Communicator& comm, int64_t done,

@@ -132,7 +132,8 @@ ExchangePlan make_exchange_plan(const SubnetPlan& plan, const SlotMap& slot_map,
     std::map<int, std::vector<int>> parameters_of_unit;
     for (size_t i = begin; i < end; ++i)
       for (int unit : plan.units_of(parameters[i]))
-        parameters_of_unit[unit].push_back(static_cast<int>(i));
+        if (!plan.owners(unit).empty() || plan.keeps_frozen_units())  // nobody stores others
+          parameters_of_unit[unit].push_back(static_cast<int>(i));
     for (const auto& [unit, indices] : parameters_of_unit)
       for (int index : indices)
         packer.add(index, unit);
