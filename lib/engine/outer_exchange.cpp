@@ -142,7 +142,7 @@ void OuterExchange::Bucket::add_places(Engine& engine, size_t s) {
 
 std::vector<int> OuterExchange::Bucket::owners_on(int process, size_t segment) const {
   std::vector<int> owners;
-  for (const int worker : workers_of(slot_map_, process))
+  for (const int worker : slot_map_.workers_of(process))
     if (plan_.owners(layout_.segments[segment].unit).contains(worker)) owners.push_back(worker);
   return owners;
 }

@@ -48,10 +48,10 @@ std::vector<Slot> SlotMap::slots_of(int process) const {
 }
 
 std::vector<int> SlotMap::workers_of(int process) const {
-  std::vector<int> workers;
+  std::vector<int> result;
   for (const Slot& slot : slots_of(process))
-    if (workers.empty() || workers.back() != slot.worker) workers.push_back(slot.worker);
-  return workers;
+    if (result.empty() || result.back() != slot.worker) result.push_back(slot.worker);
+  return result;
 }
 
 MemberSet SlotMap::processes_of(const MemberSet& worker_set) const {

@@ -172,7 +172,7 @@ def test_code_blocks(page, checkout, tmp_path):
     for language, text in blocks(page, "sh", "python", "yaml"):
         if language == "sh":
             shell(tmp_path, runnable(text))
-        elif language == "python" and not NEEDS.search(text):  # test_export.py runs the others
+        elif language == "python" and not NEEDS.search(text):  # test_evaluation.py runs the others
             libraries = ("json", "safetensors.torch", "torch", "torchvision", "transformers")
             program = "".join(f"import {name}\n" for name in libraries if f"{name}." in text) + text
             shell(tmp_path, f"PYTHONPATH=python {sys.executable} -c {shlex.quote(program)}")

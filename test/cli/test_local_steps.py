@@ -1,7 +1,6 @@
 """Local steps (exchange.every_steps): workers with values and optimizers of their own, and the exchange of what has changed,
 compared with plain PyTorch loops (oracle.train_locally)."""
 
-import re
 import shutil
 
 import pytest
@@ -80,10 +79,9 @@ def test_memory_and_bytes_are_planned(tmp_path, processes, coverage, constructio
         assert line["memory"]["optimizer_bytes"] == [cost["optimizer_bytes"] for cost in planned]
         for direction in ("reduce", "publish"):
             assert line["exchange"][f"{direction}_bytes"] == [cost[f"{direction}_bytes_per_step"] for cost in planned]
-    text = (run / "log.txt").read_text()
-    size = r"(?:reach|reached) ([\d.]+) (KiB|MiB) in training"
-    (expected, unit), (reached, same_unit) = re.findall(size, text)
-    assert unit == same_unit and float(reached) == pytest.approx(float(expected), rel=0.05)
+    # Without other processes: Gloo frees the buffers of an exchange when it gets to it.
+    measured = harness.run_json("plan", "--measure", "--config", tmp_path / "run.yaml", "--nproc", processes)
+    assert measured["predicted_bytes"]["peak"] == pytest.approx(measured["measured_bytes"]["peak"], rel=0.05)
 
 
 LOCAL = {

@@ -130,6 +130,8 @@ TEST_CASE("a folder that one host does not see, or a refusal of rank 0, ends all
 
 TEST_CASE("a run with a checkpoint continues, and does not start anew if the checkpoint is damaged") {
   const TempFolder folder;
+  CHECK_FALSE(finds_checkpoint(folder.path(), Resume::kIfAny));
+  CHECK_THROWS_AS(finds_checkpoint(folder.path(), Resume::kLatest), UsageError);
   const std::filesystem::path file = save(folder.path(), 10);
   CHECK_FALSE(finds_checkpoint(folder.path(), Resume::kNo));
   for (const Resume resume : kWithCheckpoint)
