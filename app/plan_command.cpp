@@ -48,7 +48,7 @@ DeviceProfile adjusted(DeviceProfile device, const PlanArguments& arguments, con
 }
 
 /// The process of the given worker (its first replica), or the one with the largest peak.
-int process_to_measure(const Experiment& experiment, StepCaptures& captures, int64_t workspace_bytes,
+int process_to_measure(const Experiment& experiment, const StepMemory& memory,
                        const std::optional<int>& worker) {
   const SlotMap& slot_map = experiment.exchanges.slot_map;
   if (worker && (*worker < 0 || *worker >= slot_map.workers))
@@ -59,8 +59,8 @@ int process_to_measure(const Experiment& experiment, StepCaptures& captures, int
     const std::vector<Slot> slots = slot_map.slots_of(process);
     if (worker && std::any_of(slots.begin(), slots.end(), [&](Slot slot) { return slot.worker == *worker; }))
       return process;
-    const Cost cost = cost_of(experiment, process);
-    const int64_t bytes = step_maxima(experiment, captures, workspace_bytes, cost, process).peak.total();
+    const int64_t batch_size = experiment.spec.train.batch_size_per_worker;
+    const int64_t bytes = memory.maxima(cost_of(experiment, process), process, batch_size).peak.total();
     if (bytes > largest_bytes) {
       largest = process;
       largest_bytes = bytes;
@@ -80,14 +80,15 @@ std::string measured_text(const Experiment& experiment, const PlanArguments& arg
   const DeviceProfile device = arguments.device ? device_profile(*arguments.device, train.precision)
                                                 : this_machine(here, train.precision);
   StepCaptures captures(step_shape(experiment.spec, device.is_gpu), experiment.plan);
-  const int64_t workspace_bytes = device.convolution_workspace_bytes;
-  const int process = process_to_measure(experiment, captures, workspace_bytes, arguments.worker);
+  const StepMemory memory(experiment.spec, experiment.exchanges, captures,
+                          device.convolution_workspace_bytes);
+  const int process = process_to_measure(experiment, memory, arguments.worker);
   const StepMeasurement measured = measure_step(experiment, process, here);
   const Cost cost = cost_of(experiment, process);
   const int64_t batch_size = train.batch_size_per_worker;
   ComputeTimes times(captures, device);
   const StepFigures planned{
-      .peak = step_maxima(experiment, captures, workspace_bytes, cost, process).peak,
+      .peak = memory.maxima(cost, process, batch_size).peak,
       .library_workspace_bytes = device.library_workspace_bytes,
       .step_ms = 1e3 * times.step(experiment.exchanges, cost, process, batch_size).step_s()};
   return arguments.json ? measurement_json(measured, planned)

@@ -108,10 +108,13 @@ Cost cost_of(const SubnetPlan& plan, const ExchangePlan& exchanges, const Optimi
   return cost;
 }
 
+Cost cost_of(const ExperimentSpec& spec, const SubnetPlan& plan, const ExchangePlan& exchanges, int process) {
+  return spec.exchange.is_local() ? local_cost(spec, plan, exchanges, process)
+                                  : cost_of(plan, exchanges, spec.optimizer, process);
+}
+
 Cost cost_of(const Experiment& experiment, int process) {
-  if (experiment.spec.exchange.is_local())
-    return local_cost(experiment.spec, experiment.plan, experiment.exchanges, process);
-  return cost_of(experiment.plan, experiment.exchanges, experiment.spec.optimizer, process);
+  return cost_of(experiment.spec, experiment.plan, experiment.exchanges, process);
 }
 
 std::vector<Cost> costs_of(const Experiment& experiment) {

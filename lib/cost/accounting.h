@@ -55,6 +55,8 @@ struct Cost {
 Cost cost_of(const SubnetPlan& plan, const ExchangePlan& exchanges, const OptimizerSpec& optimizer,
              int process);
 
+/// With local steps or without, as the spec says.
+Cost cost_of(const ExperimentSpec& spec, const SubnetPlan& plan, const ExchangePlan& exchanges, int process);
 Cost cost_of(const Experiment& experiment, int process);
 /// Of every process of the experiment.
 std::vector<Cost> costs_of(const Experiment& experiment);

@@ -6,7 +6,6 @@
 #include <array>
 #include <utility>
 
-#include "cost/local_steps.h"
 #include "cost/make_experiment.h"
 #include "cost/peak.h"
 #include "cost/step_limits.h"
@@ -53,18 +52,9 @@ struct EngineMethod {
   /// Micro-batches per step that a process computes, over all its slots.
   int64_t micro_batches() const { return spec.train.accumulate_steps * slot_map.slots_per_process(); }
   StepMemory memory_on(const DeviceProfile& device) const {
-    return {exchanges, captures(), device.convolution_workspace_bytes};
+    return {spec, exchanges, captures(), device.convolution_workspace_bytes};
   }
   bool is_local() const { return spec.exchange.is_local(); }
-  Cost cost(int process) const {
-    return is_local() ? local_cost(spec, plan(), exchanges, process)
-                      : cost_of(plan(), exchanges, spec.optimizer, process);
-  }
-  StepMaxima local_maxima_on(const DeviceProfile& device, const Cost& cost, int process,
-                             int64_t batch) const {
-    return local_maxima(spec, exchanges, captures(), device.convolution_workspace_bytes, cost, process,
-                        batch);
-  }
 
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
   int different_processes() const {
@@ -172,9 +162,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
   std::vector<ProcessStep> steps;
   for (int process = 0; process < method.different_processes(); ++process) {
     const Cost& cost = costs[static_cast<size_t>(process)];
-    const StepMaxima maxima = method.is_local()
-                                  ? method.local_maxima_on(machine.device, cost, process, method.batch_size())
-                                  : memory.maxima(cost, process, method.batch_size());
+    const StepMaxima maxima = memory.maxima(cost, process, method.batch_size());
     ProcessStep step{.cost = cost,
                      .peak = maxima.peak,
                      .most_activations = maxima.activations,
@@ -235,20 +223,15 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Proce
   forecast.regime_file = method.regime_file;
   forecast.coverage = method.plan().coverage();
   forecast.has_local_steps = method.is_local();
-  const Cost& cost = steps[forecast.peak_process].cost;
-  const int process = forecast.peak_process;
-  forecast.largest_batch =
-      method.is_local() ? largest_batch([&](int64_t batch) {
-        return method.local_maxima_on(device, cost, process, batch).peak.total() <= device.tensor_bytes();
-      })
-                        : method.memory_on(device).largest_batch(cost, process, device.tensor_bytes());
+  forecast.largest_batch = method.memory_on(device).largest_batch(
+      steps[forecast.peak_process].cost, forecast.peak_process, device.tensor_bytes());
   return forecast;
 }
 
 StepForecast forecast_engine(const EngineMethod& method, const Machine& machine) {
   std::vector<Cost> costs;
   for (int process = 0; process < method.different_processes(); ++process)
-    costs.push_back(method.cost(process));
+    costs.push_back(cost_of(method.spec, method.plan(), method.exchanges, process));
   return forecast_engine(method, steps_of(method, costs, machine), machine);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "experiment/local_plan.h"
 #include "subnet/exchange.h"
 
 namespace sdp {
@@ -23,12 +22,11 @@ RoundElements round_elements(const SubnetPlan& plan, const ExchangePlan& outer, 
                          .held = of_bucket.held,
                          .shard = of_bucket.shard,
                          .gathered = of_bucket.of(ExchangeKind::kGatherValues)};
+  const std::vector<int> workers = outer.slot_map.workers_of(process);
   for (const Segment& segment : outer.buckets[static_cast<size_t>(bucket)].segments) {
     if (!segment.is_held_by(process)) continue;
     const MemberSet& owners = plan.owners(segment.unit);
-    int64_t here = 0;
-    for (const int worker : outer.slot_map.workers_of(process))
-      here += owners.contains(worker) ? 1 : 0;
+    const int64_t here = std::ranges::count_if(workers, [&](int worker) { return owners.contains(worker); });
     const int64_t shard = segment.shard_elements(process);
     elements.copies += here * segment.elements;
     elements.reduced.sent += here * (segment.elements - shard);
@@ -94,19 +92,21 @@ Cost local_cost(const ExperimentSpec& spec, const SubnetPlan& plan, const Exchan
   return sum;
 }
 
-StepMaxima local_maxima(const ExperimentSpec& spec, const ExchangePlan& exchanges, StepCaptures& captures,
-                        int64_t convolution_workspace_bytes, const Cost& cost, int process,
-                        int64_t batch_size) {
-  const SubnetPlan& plan = captures.plan();
-  const MemoryByKind between_steps{.weights = cost.parameter_bytes, .optimizer = cost.optimizer_bytes};
-  StepMaxima most{.peak = between_steps};
-  most.peak.buckets = buffer_bytes(spec, plan, outer_exchanges(plan, exchanges), process);
-  for (const int worker : exchanges.slot_map.workers_of(process)) {
-    const LocalPlan local = local_plan(spec.optimizer, plan, exchanges, worker);
-    const Cost own = cost_of(local.plan, local.exchanges, local.optimizer, /*process=*/0);
-    const StepMemory memory(local.exchanges, captures, convolution_workspace_bytes);
-    StepMaxima step = memory.maxima(cost, /*process=*/0, batch_size);
-    step.peak.gradients += cost.accumulation_bytes - own.accumulation_bytes;  // of the other workers
+LocalStepMemory::LocalStepMemory(const ExperimentSpec& spec, const ExchangePlan& exchanges,
+                                 StepCaptures& captures, int64_t convolution_workspace_bytes, int process)
+    : buffer_bytes_(
+          buffer_bytes(spec, captures.plan(), outer_exchanges(captures.plan(), exchanges), process)) {
+  for (const int worker : exchanges.slot_map.workers_of(process))
+    workers_.emplace_back(local_plan(spec.optimizer, captures.plan(), exchanges, worker), captures,
+                          convolution_workspace_bytes);
+}
+
+StepMaxima LocalStepMemory::maxima(const Cost& cost, int64_t batch_size) const {
+  StepMaxima most{.peak = {.weights = cost.parameter_bytes, .optimizer = cost.optimizer_bytes}};
+  most.peak.buckets = buffer_bytes_;
+  for (const Worker& worker : workers_) {
+    StepMaxima step = worker.memory.maxima(cost, /*process=*/0, batch_size);
+    step.peak.gradients += cost.accumulation_bytes - worker.accumulation_bytes;  // of the other workers
     if (step.peak.total() > most.peak.total()) most.peak = step.peak;
     most.activations = std::max(most.activations, step.activations);
   }

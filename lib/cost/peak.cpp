@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -317,13 +318,27 @@ StepMemory::BucketSizes StepMemory::sizes_of(size_t index, int process,
   return sizes;
 }
 
+StepMemory::StepMemory(const ExperimentSpec& spec, const ExchangePlan& exchanges, StepCaptures& captures,
+                       int64_t convolution_workspace_bytes)
+    : StepMemory(exchanges, captures, convolution_workspace_bytes) {
+  if (spec.exchange.is_local()) local_spec_ = &spec;
+}
+
+std::function<StepMaxima(int64_t batch_size)> StepMemory::maxima_of(const Cost& cost, int process) const {
+  if (!local_spec_)
+    return [step = Simulation(*this, cost, process)](int64_t batch_size) { return step.maxima(batch_size); };
+  const auto steps = std::make_shared<LocalStepMemory>(*local_spec_, exchanges_, captures_,
+                                                       convolution_workspace_bytes_, process);
+  return [steps, &cost](int64_t batch_size) { return steps->maxima(cost, batch_size); };
+}
+
 StepMaxima StepMemory::maxima(const Cost& cost, int process, int64_t batch_size) const {
-  return Simulation(*this, cost, process).maxima(batch_size);
+  return maxima_of(cost, process)(batch_size);
 }
 
 int64_t StepMemory::largest_batch(const Cost& cost, int process, int64_t memory_bytes) const {
-  const Simulation step(*this, cost, process);
-  return sdp::largest_batch([&](int64_t batch) { return step.maxima(batch).peak.total() <= memory_bytes; });
+  const auto maxima = maxima_of(cost, process);
+  return sdp::largest_batch([&](int64_t batch) { return maxima(batch).peak.total() <= memory_bytes; });
 }
 
 int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
@@ -341,19 +356,10 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits) {
   return good;
 }
 
-StepMaxima step_maxima(const Experiment& experiment, StepCaptures& captures,
-                       int64_t convolution_workspace_bytes, const Cost& cost, int process) {
-  const auto& [spec, plan, exchanges, nodes] = experiment;
-  const int64_t batch_size = spec.train.batch_size_per_worker;
-  if (spec.exchange.is_local())
-    return local_maxima(spec, exchanges, captures, convolution_workspace_bytes, cost, process, batch_size);
-  return StepMemory(exchanges, captures, convolution_workspace_bytes).maxima(cost, process, batch_size);
-}
-
 MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu) {
   StepCaptures captures(step_shape(experiment.spec, on_gpu), experiment.plan);
-  return step_maxima(experiment, captures, /*convolution_workspace_bytes=*/0, cost_of(experiment, process),
-                     process)
+  return StepMemory(experiment.spec, experiment.exchanges, captures, /*convolution_workspace_bytes=*/0)
+      .maxima(cost_of(experiment, process), process, experiment.spec.train.batch_size_per_worker)
       .peak;
 }
 

@@ -30,6 +30,10 @@ int64_t largest_batch(const std::function<bool(int64_t batch_size)>& fits);
 class StepMemory {
  public:
   StepMemory(const ExchangePlan& exchanges, StepCaptures& captures, int64_t convolution_workspace_bytes);
+  /// The same for a spec that may have local steps, with the exchange that ends a round. It must outlive
+  /// this.
+  StepMemory(const ExperimentSpec& spec, const ExchangePlan& exchanges, StepCaptures& captures,
+             int64_t convolution_workspace_bytes);
 
   StepMaxima maxima(const Cost& cost, int process, int64_t batch_size) const;
   /// Largest batch size per worker whose step's peak is at most `memory_bytes`.
@@ -38,20 +42,18 @@ class StepMemory {
  private:
   struct BucketSizes;
   class Simulation;
+  /// By batch size. `cost` must outlive it.
+  std::function<StepMaxima(int64_t batch_size)> maxima_of(const Cost& cost, int process) const;
   BucketSizes sizes_of(size_t bucket, int process, const std::vector<char>& scattered) const;
 
   const SubnetPlan& plan_;
   const ExchangePlan& exchanges_;
   StepCaptures& captures_;
   const int64_t convolution_workspace_bytes_;
+  const ExperimentSpec* local_spec_ = nullptr;  ///< with local steps
   const BucketIndex index_;
   std::vector<std::vector<int64_t>> strided_elements_of_;  ///< by bucket and segment: in strided pieces
 };
-
-/// Of a process of the experiment, with local steps or without. `captures`: of its plan; `cost`: of the
-/// process.
-StepMaxima step_maxima(const Experiment& experiment, StepCaptures& captures,
-                       int64_t convolution_workspace_bytes, const Cost& cost, int process);
 
 /// Peak of a process of the experiment, without a device's convolution workspace.
 MemoryByKind planned_peak(const Experiment& experiment, int process, bool on_gpu);

@@ -242,23 +242,19 @@ std::string verdict_text(const Forecast& forecast, double coverage) {
   const StepForecast& plan = forecast.plan;
   if (coverage >= 1 && !plan.has_local_steps) return text + "Coverage 1 is ordinary data parallelism.\n";
   text += fmt::format(
-      "Compared with DDP, this plan has {} of the peak memory, and takes {} of the time at equal FLOPs ({} "
-      "of a "
-      "step's\n"
-      "time for {} of its FLOPs). It waits for exchanges for {} of a step, DDP for {}.\n",
+      "Compared with DDP, this plan has {} of the peak memory, and takes {} of the time at equal FLOPs "
+      "({} of a step's\n"
+      "time for {} of its FLOPs). It waits for exchanges for {} of a step, DDP for {}.\n"
+      "Its accuracy is not predicted",
       format_percent(verdict.memory_share), format_percent(verdict.time_at_equal_flops),
       format_percent(plan.step_ms / forecast.others.front().step_ms), format_percent(plan.flops_share),
       format_percent(plan.waiting_ms / plan.step_ms),
       format_percent(forecast.others.front().waiting_ms / forecast.others.front().step_ms));
-  if (plan.has_local_steps)
-    return text +
-           "Its accuracy is not predicted; recommendations leave out local steps (docs/local_steps.md).\n";
+  if (plan.has_local_steps) return text + "; recommendations leave out local steps (docs/local_steps.md).\n";
   return text +
-         "Its accuracy is not predicted. docs/results/evidence compares methods at equal FLOPs: with "
-         "ResNet-18 on\n"
+         ". docs/results/evidence compares methods at equal FLOPs: with ResNet-18 on\n"
          "CIFAR-10, DDP is ahead of every lower coverage; with a small LLaMA, N-SDP 4/8 is level with DDP, "
-         "the "
-         "others\n"
+         "the others\n"
          "are behind.\n";
 }
 
