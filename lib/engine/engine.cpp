@@ -66,13 +66,15 @@ Engine::Engine(const SubnetPlan& plan, const ExchangePlan& exchanges, const Opti
 }
 
 void Engine::set_values(const std::function<at::Tensor(int parameter)>& full) {
+  for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p)
+    set_parameter(p, full(p));
+}
+
+void Engine::set_parameter(int parameter, const at::Tensor& full) {
   const at::NoGradGuard no_grad;
-  for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p) {
-    const at::Tensor values = full(p);
-    store_.write_parameter(p, values);
-    for (int b : index_.buckets_of[p])
-      buckets_[b].set_master(p, values);
-  }
+  store_.write_parameter(parameter, full);
+  for (int b : index_.buckets_of[parameter])
+    buckets_[b].set_master(parameter, full);
 }
 
 void Engine::initialize(uint64_t seed) {
@@ -208,11 +210,11 @@ int64_t Engine::gradient_bytes() const {
   return bytes;
 }
 
-std::vector<StateRange> Engine::owned_state() {
+std::vector<StateRange> Engine::owned_state(bool with_values) {
   await_all_values();
   std::vector<StateRange> ranges;
   for (const LocalBucket& bucket : buckets_)
-    for (StateRange& range : bucket.saved_state())
+    for (StateRange& range : bucket.saved_state(with_values))
       ranges.push_back(std::move(range));
   return ranges;
 }

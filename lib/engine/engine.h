@@ -28,11 +28,14 @@ class Engine {
   Engine(const Engine&) = delete;  // the leaves' hooks and the buckets point to it
   Engine& operator=(const Engine&) = delete;
 
+  const ModelLayout& layout() const { return plan_.layout; }
   ParameterStore& store() { return store_; }
   const ParameterStore& store() const { return store_; }
   /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
   /// parameter at a time.
   void set_values(const std::function<at::Tensor(int parameter)>& full);
+  /// Those of one parameter.
+  void set_parameter(int parameter, const at::Tensor& full);
   /// Initializes every parameter with random numbers from a seed of its own (layers/tensors.h).
   void initialize(uint64_t seed);
 
@@ -97,7 +100,7 @@ class Engine {
   const ExchangeTotals& gather_totals() { return gather_clock_.totals(); }
 
   /// The state that this process saves. Over all processes, every element of every parameter occurs once.
-  std::vector<StateRange> owned_state();
+  std::vector<StateRange> owned_state(bool with_values = true);
   /// LocalBucket::find_state. The engine of a single process has every slice whole.
   at::Tensor find_state(const std::string& kind, int parameter, int unit) const;
   std::vector<std::string> state_names() const { return optimizer_.state_names(); }

@@ -1,5 +1,7 @@
 #include "engine/engines.h"
 
+#include "layers/tensors.h"
+
 namespace sdp {
 
 std::vector<Engines::Place> Engines::slots() const {
@@ -11,15 +13,18 @@ std::vector<Engines::Place> Engines::slots() const {
 }
 
 void Engines::set_values(const std::function<at::Tensor(int parameter)>& full) const {
-  for (Engine* engine : all_)
-    engine->set_values(full);
+  for (int p = 0; p < static_cast<int>(all_.front()->layout().parameters.size()); ++p) {
+    const at::Tensor values = full(p);
+    for (Engine* engine : all_)
+      engine->set_parameter(p, values);
+  }
   if (outer_) outer_->set_anchors();
 }
 
 void Engines::initialize(uint64_t seed) const {
-  for (Engine* engine : all_)
-    engine->initialize(seed);
-  if (outer_) outer_->set_anchors();
+  set_values([&](int parameter) {
+    return draw_parameter(all_.front()->layout().parameters[static_cast<size_t>(parameter)], seed);
+  });
 }
 
 void Engines::await_all_values() const {
@@ -52,8 +57,7 @@ std::vector<StateRange> Engines::owned_state() const {
   if (!outer_) return all_.front()->owned_state();
   std::vector<StateRange> state = outer_->owned_state();
   for (Engine* engine : all_)
-    for (StateRange& range : engine->owned_state()) {
-      if (range.kind == "value" && outer_->is_between_rounds()) continue;
+    for (StateRange& range : engine->owned_state(/*with_values=*/!outer_->is_between_rounds())) {
       range.worker = engine->store().slots().front().worker;
       state.push_back(std::move(range));
     }

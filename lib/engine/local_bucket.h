@@ -79,7 +79,9 @@ class LocalBucket {
   /// Sets the master values, where there are any, of the parameter. `full` has the full model's shape.
   void set_master(int parameter, const at::Tensor& full);
   /// The state that this process saves: that of its shard.
-  std::vector<StateRange> saved_state() const { return state_of(saved_slices(), updated_values()); }
+  std::vector<StateRange> saved_state(bool with_values) const {
+    return state_of(saved_slices(), with_values ? updated_values() : at::Tensor());
+  }
   /// This kind of state of a slice of which this process updates every element, as a flat view; undefined for
   /// values without master values and for slices of other buckets.
   at::Tensor find_state(const std::string& kind, int parameter, int unit) const;

@@ -60,13 +60,12 @@ TrainStep::TrainStep(const Experiment& experiment, const Engines& engines, Commu
   for (const Engines::Place& place : slots_) {
     models_.push_back(
         make_subnetwork(experiment.spec.model, experiment.plan, place.slot.worker, place.tensors()));
-    std::vector<at::Tensor>& now = statistics_.emplace_back();
-    std::vector<at::Tensor>& before = statistics_before_.emplace_back();
     if (!skips_nonfinite_) continue;
     for (const BufferSlice& slice : place.buffers()) {
-      now.push_back(slice.values);
-      before.push_back(at::empty_like(slice.values));
+      statistics_.push_back(slice.values);
+      statistics_before_.push_back(at::empty_like(slice.values));
     }
+    first_statistic_.push_back(std::ssize(statistics_));
   }
   if (experiment.spec.train.cuda_graph && comm.size() == 1)  // not in a measurement of one of many
     graph_.emplace(*engines.all().front(), [this](const std::vector<TensorBatch>& batches) {
@@ -144,8 +143,11 @@ PassResult TrainStep::graphed_passes(const std::function<TensorBatch()>& next_ba
   return result;
 }
 
-void TrainStep::restore_statistics(size_t slot) {
-  copy_all(statistics_[slot], statistics_before_[slot]);
+void TrainStep::restore_statistics(size_t first, size_t end) {
+  const auto of_slots = [&](const std::vector<at::Tensor>& all) {
+    return std::vector(all.begin() + first_statistic_[first], all.begin() + first_statistic_[end]);
+  };
+  copy_all(of_slots(statistics_), of_slots(statistics_before_));
 }
 
 void TrainStep::update(Engine& engine, double lr) {
@@ -166,8 +168,7 @@ void TrainStep::update_worker(size_t last_slot, double lr, const at::Tensor& los
     if (!at::isfinite(of_worker).all().logical_and_(engine.gradients_are_finite()).item<bool>()) {
       engine.discard_gradients();
       engine.set_step_count(engine.step_count() + 1);  // as that of other workers
-      for (size_t slot = first_slot; slot <= last_slot; ++slot)
-        restore_statistics(slot);
+      restore_statistics(first_slot, last_slot + 1);
       result.skipped_workers.push_back(slots_[last_slot].slot.worker);
       return;
     }
@@ -180,8 +181,7 @@ void TrainStep::update_worker(size_t last_slot, double lr, const at::Tensor& los
 
 StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBatch()>& next_batch,
                           bool measures_gradient_norm) {
-  for (size_t slot = 0; slot < slots_.size(); ++slot)
-    copy_all(statistics_before_[slot], statistics_[slot]);
+  copy_all(statistics_before_, statistics_);
   measures_gradient_norm |= experiment_.spec.optimizer.clip_norm > 0;
   StepResult result;
   if (OuterExchange* const outer = engines_.outer()) {
@@ -209,8 +209,7 @@ StepResult TrainStep::run(int64_t step, double lr, const std::function<TensorBat
   if (skips_nonfinite_) {
     if (const auto found = find_nonfinite(comm_, result.losses, engine.gradients_are_finite())) {
       engine.discard_gradients();
-      for (size_t slot = 0; slot < slots_.size(); ++slot)
-        restore_statistics(slot);
+      restore_statistics(0, slots_.size());
       result.nonfinite = found;
       return result;
     }

@@ -76,7 +76,8 @@ class TrainStep {
   /// next worker's pass.
   void update_worker(size_t last_slot, double lr, const at::Tensor& losses, StepResult& result);
   void update(Engine& engine, double lr);
-  void restore_statistics(size_t slot);
+  /// Of slots [first, end).
+  void restore_statistics(size_t first, size_t end);
   void pass(int64_t step, int64_t micro_batch, size_t slot, const TensorBatch& batch, bool marks,
             PassResult& result);
   PassResult graphed_passes(const std::function<TensorBatch()>& next_batch);
@@ -89,9 +90,10 @@ class TrainStep {
   Communicator& comm_;
   const at::Device device_;
   const bool skips_nonfinite_;  ///< train.on_nonfinite: skip
-  // Then BatchNorm statistics by slot, now and before the step.
-  std::vector<std::vector<at::Tensor>> statistics_;
-  std::vector<std::vector<at::Tensor>> statistics_before_;
+  // Then BatchNorm statistics of the slots, now and before the step, and by slot the index of its first one.
+  std::vector<at::Tensor> statistics_;
+  std::vector<at::Tensor> statistics_before_;
+  std::vector<std::ptrdiff_t> first_statistic_ = {0};
   at::Generator generator_;  ///< for dropout and stochastic depth
   std::vector<std::unique_ptr<Model>> models_;
   StepClock clock_;

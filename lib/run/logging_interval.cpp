@@ -134,15 +134,18 @@ MemoryByKind LoggingInterval::peak() const {
 void LoggingInterval::add(int64_t step, const StepResult& result) {
   ++steps_;
   const at::Tensor finite = at::isfinite(result.losses);
-  loss_sums_ += skips_alone_ ? at::where(finite, result.losses, 0.0) : result.losses;
-  applied_ += skips_alone_ ? finite.to(at::kDouble) : at::ones_like(applied_);
+  if (skips_alone_) {
+    loss_sums_ += at::where(finite, result.losses, 0.0);
+    applied_ += finite;
+  } else {
+    loss_sums_ += result.losses;
+    first_nonfinite_ =
+        at::where(finite.logical_or(first_nonfinite_.ge(0)), first_nonfinite_, static_cast<double>(step));
+  }
   skipped_local_steps_ += static_cast<int64_t>(result.skipped_workers.size());
   correct_ += result.correct;
   gradient_norm_ = result.gradient_norm;
   counted_ += result.counted;
-  if (!skips_alone_)
-    first_nonfinite_ =
-        at::where(finite.logical_or(first_nonfinite_.ge(0)), first_nonfinite_, static_cast<double>(step));
 }
 
 double LoggingInterval::seconds() const {
@@ -208,8 +211,10 @@ void LoggingInterval::add_losses(Summary& summary, const std::vector<double>& lo
 LoggingInterval::Summary LoggingInterval::summarize(Communicator& comm, int64_t done,
                                                     bool save_is_due) const {
   ProcessReport mine = report();
+  const at::Tensor applied =
+      skips_alone_ ? applied_ : at::full_like(loss_sums_, static_cast<double>(steps_ - skipped_steps_));
   mine.save_is_due = save_is_due ? 1 : 0;
-  const GatheredReports gathered = gather(comm, mine, at::cat({loss_sums_, first_nonfinite_, applied_}));
+  const GatheredReports gathered = gather(comm, mine, at::cat({loss_sums_, first_nonfinite_, applied}));
   Summary summary;
   summary.save_is_due = gathered.processes.front().save_is_due != 0;
   add_losses(summary, gathered.losses);

@@ -95,7 +95,7 @@ class LoggingInterval {
   int64_t slots_;
 
   at::Tensor loss_sums_;        ///< [local slots], fp64
-  at::Tensor applied_;          ///< [local slots], fp64: number of losses in the sums
+  at::Tensor applied_;          ///< [local slots], fp64: number of losses in the sums, if workers skip alone
   at::Tensor first_nonfinite_;  ///< [local slots], fp64
   at::Tensor correct_;          ///< over the applied steps (StepResult)
   int64_t counted_ = 0;
