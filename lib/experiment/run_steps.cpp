@@ -6,6 +6,18 @@
 #include <optional>
 
 namespace sdp {
+namespace {
+
+/// Whether the steps after the first `before` of `done` have reached a multiple of the interval.
+bool is_due(const StepInterval& every, int64_t done, int64_t before) {
+  if (every.steps <= 0) return false;
+  const auto multiples = [&](int64_t steps) {
+    return std::floor((static_cast<double>(steps) + every.shift) / every.steps);
+  };
+  return multiples(done) > multiples(before);
+}
+
+}  // namespace
 
 double learning_rate(const ScheduleSpec& schedule, double peak_lr, const RunLength& length, int64_t step) {
   const double done = static_cast<double>(step) + length.shift;
@@ -79,19 +91,6 @@ RunSteps run_steps(const Experiment& experiment, int64_t dataset_size, const Ste
   steps.checkpoint_every = interval(spec.checkpoint.every_steps, spec.checkpoint.every_epochs);
   return steps;
 }
-
-namespace {
-
-/// Whether the steps after the first `before` of `done` have reached a multiple of the interval.
-bool is_due(const StepInterval& every, int64_t done, int64_t before) {
-  if (every.steps <= 0) return false;
-  const auto multiples = [&](int64_t steps) {
-    return std::floor((static_cast<double>(steps) + every.shift) / every.steps);
-  };
-  return multiples(done) > multiples(before);
-}
-
-}  // namespace
 
 bool is_due(const StepInterval& every, int64_t done) {
   return is_due(every, done, done - 1);

@@ -211,9 +211,8 @@ void check_local_steps(const ExperimentSpec& spec, const Positions& positions) {
   if (spec.train.cuda_graph)
     fail_at(positions.of("train.cuda_graph"), "train.cuda_graph",
             "found true with local steps (exchange.every_steps), expected false");
-  if (spec.exchange.outer.nesterov && spec.exchange.outer.momentum == 0)
-    fail_at(positions.of("exchange.outer.nesterov"), "exchange.outer.nesterov",
-            "found true with momentum 0, expected false or a momentum above 0");
+  const OuterSpec& outer = spec.exchange.outer;
+  check_nesterov(outer.nesterov, outer.momentum, "exchange.outer.nesterov", positions);
 }
 
 /// Checks that only images that are held in memory are to be kept on the device.

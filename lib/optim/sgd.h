@@ -4,6 +4,13 @@
 
 namespace sdp {
 
+/// Throws UsageError for Nesterov momentum without momentum; `key`: of the former.
+inline void check_nesterov(bool nesterov, double momentum, const std::string& key,
+                           const Positions& positions) {
+  if (nesterov && momentum == 0)
+    fail_at(positions.of(key), key, "found true with momentum 0, expected false or a momentum above 0");
+}
+
 /// torch.optim.SGD, with weight decay as an L2 term that is added to the gradient. Defaults: the recipe for
 /// residual networks on CIFAR (Zagoruyko & Komodakis 2016).
 struct SgdSpec {
@@ -26,9 +33,7 @@ struct SgdSpec {
   }
 
   void check(const Positions& positions) const {
-    if (nesterov && momentum == 0)
-      fail_at(positions.of("optimizer.nesterov"), "optimizer.nesterov",
-              "found true with momentum 0, expected false or a momentum above 0");
+    check_nesterov(nesterov, momentum, "optimizer.nesterov", positions);
   }
 
   std::vector<std::string> state_names() const {

@@ -8,6 +8,13 @@
 #include "spec/hash.h"
 
 namespace sdp {
+namespace {
+
+at::Tensor submatrix(const at::Tensor& flat, const StateOverlap& overlap, int64_t offset, int64_t stride) {
+  return flat.as_strided({overlap.rows, overlap.columns}, {stride, 1}, flat.storage_offset() + offset);
+}
+
+}  // namespace
 
 CheckpointReader::CheckpointReader(const std::filesystem::path& run_dir, std::optional<int64_t> step,
                                    bool verify_hashes, const OnProgress& on_progress) {
@@ -39,14 +46,6 @@ void CheckpointReader::index_file(int process) {
     ranges_[{key.kind, key.parameter}].push_back({key.hidden_begin, key.hidden_end, begin, end, &view});
   }
 }
-
-namespace {
-
-at::Tensor submatrix(const at::Tensor& flat, const StateOverlap& overlap, int64_t offset, int64_t stride) {
-  return flat.as_strided({overlap.rows, overlap.columns}, {stride, 1}, flat.storage_offset() + offset);
-}
-
-}  // namespace
 
 /// Calls visit(saved elements, as a matrix; where they are in the range).
 template <class Visit>

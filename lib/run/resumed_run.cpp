@@ -7,10 +7,8 @@
 #include "cost/make_experiment.h"
 #include "experiment/load.h"
 #include "experiment/run_steps.h"
-#include "run/checkpoint_reader.h"
 #include "run/checkpoint_store.h"
 #include "spec/error.h"
-#include "subnet/exchange.h"
 
 namespace sdp {
 

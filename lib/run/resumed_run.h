@@ -13,7 +13,6 @@
 
 namespace sdp {
 
-class CheckpointReader;
 class CheckpointStore;
 struct Manifest;
 
