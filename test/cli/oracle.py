@@ -46,6 +46,19 @@ class Regime:
         return mask.view([-1 if d == dim else 1 for d in range(len(shape))])
 
 
+def micro_batch_losses(model, regime, batches, step, worker, buffers, losses, correct):
+    """Of each of a worker's micro-batches its share of the step's loss, whose values and correct predictions are counted."""
+    masks = regime.forward_masks(worker, next(model.parameters()).dtype)
+    micro_batches = batches(step, worker)
+    for inputs, labels in micro_batches:
+        logits = model(inputs, masks, regime.construction, buffers)
+        loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten()) / len(micro_batches)
+        losses[step, worker] = losses.get((step, worker), 0) + loss.item()
+        right = (logits.max(-1).indices == labels).sum().item()
+        correct[step, worker] = correct.get((step, worker), 0) + right
+        yield loss
+
+
 def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=None, buffers=None):
     """The method in plain PyTorch. batches(step, worker) -> list of micro-batches (inputs, labels). learning_rate(step)
     is needed only if it is not constant. BatchNorm statistics begin with `buffers`, by worker, or the model's. Returns
@@ -55,24 +68,15 @@ def train(model, optimizer, regime, batches, steps, clip_norm=0, learning_rate=N
     workers = range(regime.workers)
     buffers = buffers or [{name: b.clone() for name, b in model.named_buffers()} for _ in workers]
     parameters = dict(model.named_parameters())
-    dtype = next(iter(parameters.values())).dtype
     counts = {name: sum(regime.gradient_mask(model, name, p.shape, k) for k in workers) for name, p in parameters.items()}
     for step in range(1, steps + 1):
         sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
         for worker in workers:
-            masks = regime.forward_masks(worker, dtype)
-            micro_batches = batches(step, worker)
-            for inputs, labels in micro_batches:
-                logits = model(inputs, masks, regime.construction, buffers[worker])
-                loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten())
-                losses[step, worker] = losses.get((step, worker), 0) + loss.item() / len(micro_batches)
-                right = (logits.max(-1).indices == labels).sum().item()
-                correct[step, worker] = correct.get((step, worker), 0) + right
+            for loss in micro_batch_losses(model, regime, batches, step, worker, buffers[worker], losses, correct):
                 gradients = torch.autograd.grad(loss, parameters.values(), allow_unused=True)
                 for name, gradient in zip(parameters, gradients):
                     if gradient is not None:
-                        mask = regime.gradient_mask(model, name, gradient.shape, worker)
-                        sums[name] += gradient * mask / len(micro_batches)
+                        sums[name] += gradient * regime.gradient_mask(model, name, gradient.shape, worker)
         for name, parameter in parameters.items():
             parameter.grad = sums[name] / counts[name]
         if clip_norm:
@@ -105,13 +109,8 @@ def train_locally(model, make_optimizer, regime, batches, steps, exchange, clip_
         for k in workers:
             before = {name: p.detach().clone() for name, p in own[k].named_parameters()}
             optimizers[k].zero_grad()
-            micro_batches = batches(step, k)
-            for inputs, labels in micro_batches:
-                logits = own[k](inputs, regime.forward_masks(k, dtype), regime.construction, dict(own[k].named_buffers()))
-                loss = F.cross_entropy(logits.flatten(0, -2), labels.flatten())
-                (loss / len(micro_batches)).backward()
-                losses[step, k] = losses.get((step, k), 0) + loss.item() / len(micro_batches)
-                correct[step, k] = correct.get((step, k), 0) + (logits.max(-1).indices == labels).sum().item()
+            for loss in micro_batch_losses(own[k], regime, batches, step, k, dict(own[k].named_buffers()), losses, correct):
+                loss.backward()
             for name, p in own[k].named_parameters():
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad * masks[k][name]
             if clip_norm:

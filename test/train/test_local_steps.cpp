@@ -12,6 +12,7 @@
 #include "run/restore_checkpoint.h"
 #include "run/run_history.h"
 #include "run/save_checkpoint.h"
+#include "step_batch.h"
 #include "temp_folder.h"
 #include "test_device.h"
 
@@ -26,21 +27,15 @@ Experiment local_experiment(Case c) {
   return make_experiment(spec, c.processes);
 }
 
-/// A batch that depends only on the step and the worker.
-TensorBatch batch_of(int64_t step, int worker) {
-  at::Generator noise = at::detail::createCPUGenerator(static_cast<uint64_t>(100 * step + worker));
-  return {.input = at::randn({2, 3, 8, 8}, noise).to(test_device()),
-          .labels = at::randint(10, {2}, noise, at::kLong).to(test_device())};
-}
-
 /// A step in which the input of `poisoned` is not finite.
-StepResult run_step(TrainStep& train_step, const Engines& engines, int64_t step, int poisoned = -1) {
+StepResult run_step(TrainStep& train_step, const ExperimentSpec& spec, const Engines& engines, int64_t step,
+                    int poisoned = -1) {
   const std::vector<Engines::Place> slots = engines.slots();
   size_t pass = 0;
   return train_step.run(step, 0.01, [&] {
-    const int worker = slots[pass++].slot.worker;
-    TensorBatch batch = batch_of(step, worker);
-    if (worker == poisoned) batch.input.fill_(std::nan(""));
+    const Slot& slot = slots[pass++].slot;
+    TensorBatch batch = batch_of(spec, step, slot, 0);
+    if (slot.worker == poisoned) batch.input.fill_(std::nan(""));
     return batch;
   });
 }
@@ -62,7 +57,7 @@ TEST_CASE("nothing is sent within a round, and an exchange sends and keeps what 
         TrainStep train_step(experiment, engines, comm);
         const Traffic before = comm.traffic();
         for (int step = 0; step < kRound; ++step)
-          run_step(train_step, engines, step);
+          run_step(train_step, experiment.spec, engines, step);
         expect(comm.traffic() == before, "something is sent within a round");
         engines.outer()->run();
         const Cost planned = cost_of(experiment, comm.rank());
@@ -89,11 +84,11 @@ TEST_CASE("a worker whose loss is not finite skips the step alone") {
           const Engines engines = owned.engines();
           engines.initialize(3);
           TrainStep train_step(experiment, engines, comm);
-          run_step(train_step, engines, 0);
+          run_step(train_step, experiment.spec, engines, 0);
           std::vector<at::Tensor> before;
           for (const StateRange& range : engines.owned_state())
             if (range.worker == 1) before.push_back(range.values.clone());
-          const StepResult result = run_step(train_step, engines, 1, poisoned);
+          const StepResult result = run_step(train_step, experiment.spec, engines, 1, poisoned);
           const bool is_here = poisoned == 1 && comm.rank() == 0;
           expect(result.skipped_workers == (is_here ? std::vector<int>{1} : std::vector<int>{}), "who skips");
           size_t own = 0;
@@ -123,7 +118,7 @@ TEST_CASE("a run that leaves out local steps begins with the mean of its owners'
         engines.initialize(3);
         TrainStep train_step(experiment, engines, comm);
         for (int step = 0; step < kRound; ++step)
-          run_step(train_step, engines, step);
+          run_step(train_step, experiment.spec, engines, step);
         engines.outer()->run();
         save_checkpoint(folder.path(), experiment, engines, comm, {.step = kRound, .threads = 1}, {},
                         describe_run(experiment, new_history()), ignore_progress);

@@ -18,6 +18,7 @@
 #include "run/run_history.h"
 #include "run/save_checkpoint.h"
 #include "spec/error.h"
+#include "step_batch.h"
 #include "temp_folder.h"
 #include "test_device.h"
 
@@ -34,15 +35,6 @@ void run_ranks(int world, const std::function<void(Communicator&)>& body) {
 constexpr int kPoisoned = 2;
 
 enum class Poison { kLoss, kGradient };
-
-/// A batch that depends only on the step, the slot and the micro-batch.
-TensorBatch batch_of(const ExperimentSpec& spec, int64_t step, const Slot& slot, int64_t micro_batch) {
-  at::Generator noise = at::detail::createCPUGenerator(
-      static_cast<uint64_t>(10000 * step + 100 * slot.worker + 10 * slot.replica + micro_batch));
-  const at::ScalarType type = scalar_type(compute_type(spec.train.precision));
-  return {.input = at::randn({2, 3, 8, 8}, noise).to(test_device(), type),
-          .labels = at::randint(10, {2}, noise, at::kLong).to(test_device())};
-}
 
 /// The state of this process that a checkpoint would save, and the engine's step count.
 std::map<std::string, at::Tensor> state_of(const Experiment& experiment, Engine& engine) {
