@@ -225,7 +225,7 @@ int import_command(const ImportArguments& arguments) {
     print_notice(
         fmt::format("The spec does not set these, so they are config.json's: {}", fmt::join(taken, " ")));
   print_notice(fmt::format("Train it: sdp-train --run {} --resume", shell_word(folder.dir.string())));
-  if (has_subnetworks(experiment.plan) && !experiment.plan.keeps_frozen_units())
+  if (has_subnetworks(experiment.plan))
     print_notice(
         "With subnetwork.masking: forward every worker lacks some of the branches that the weights were "
         "trained with, "

@@ -190,8 +190,7 @@ matrix, with units weighted by 1, by parameters and by FLOPs; in brackets its ge
 
 What it says:
 
-- Slices (neuron construction) are even: parameters within 1.1 %, FLOPs within 1 % except for Swin-T at 2/8, whose first stages
-  have fewer heads than there are workers. λ2 is at most 1.15 times its bound by unit.
+- Slices (neuron construction) are even: parameters within 0.1 %, FLOPs within 2 %. λ2 is at most 1.12 times its bound by unit.
 - Whole blocks are even if n divides p times their number, as for LLaMA 134M's 12 at 2/8, 4/8 and 6/8. Otherwise some workers
   have one block more than others.
 - Every worker has a block of every stage from 4/8 on, where each stage of ResNet-18 and Swin-T has at least n/p blocks.

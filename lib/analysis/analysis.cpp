@@ -130,7 +130,7 @@ double RegimeSums::cosine_of_batch() const {
 RegimeAnalysis RegimeSums::result(int64_t step) && {
   RegimeAnalysis analysis;
   analysis.step = step;
-  analysis.regime = {plan_.construction, plan_.masking};
+  analysis.regime = {plan_.construction, plan_.main_masking()};
   for (size_t depth = 0; depth < layers_.size(); ++depth) {
     const ParameterLayout& layer = plan_.layout.parameters[layers_[depth]];
     for (int worker = 0; worker < plan_.workers; ++worker) {
@@ -254,6 +254,9 @@ SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
     subnetwork.assignment = Assignment::kFile;
     subnetwork.assignment_file = saved_plan->string();
   }
+  if (regime != regime_of(subnetwork))
+    for (SubnetworkRule& rule : subnetwork.rules)
+      rule.masking.reset();
   subnetwork.construction = regime.construction;
   subnetwork.masking = regime.masking;
   return make_plan(layout_of(spec.model, spec.data.sequence_length()), subnetwork,

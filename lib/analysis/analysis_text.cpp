@@ -104,9 +104,9 @@ std::string in_words(const RegimeAnalysis& analysis) {
   const SubnetPlan& plan = analysis.plan;
   const Summary summary = summary_of(analysis);
   const std::string name = method_name(analysis.regime);
-  if (plan.owners_per_unit == plan.workers)
+  if (plan.owners_range().first == plan.workers)
     return fmt::format("{}: every worker owns all parameters, so there is nothing to compare.\n", name);
-  if (plan.keeps_frozen_units())
+  if (!has_subnetworks(plan))
     return fmt::format(
         "{}: a worker's gradients equal the full model's on the units it owns. The squared distance between "
         "the "

@@ -12,6 +12,7 @@ namespace sdp {
 WorkerModel::WorkerModel(const ExperimentSpec& spec, const SubnetPlan& plan, int worker, at::Device device,
                          const ValuesOf& values)
     : train_(spec.train),
+      plan_(plan),
       exchanges_(make_exchange_plan(plan,
                                     make_slot_map(plan.workers, /*replicas=*/1, /*processes=*/plan.workers),
                                     exchange_options(spec, plan.layout))),
@@ -28,7 +29,9 @@ void WorkerModel::compute_gradients(const TensorBatch& batch) {
   for (const int parameter : store_.owned_parameters(0))
     store_.release_gradients(0, parameter);
   const at::Tensor features =
-      model_->features(batch.input, {.training = true, .checkpoint_branches = train_.checkpoint_activations});
+      model_->features(batch.input, {.training = true,
+                                     .checkpoint_branches = train_.checkpoint_activations,
+                                     .branch_scales = plan_.branch_scales});
   training_loss(features, model_->head(), batch.targets(), train_.label_smoothing).loss.backward();
 }
 

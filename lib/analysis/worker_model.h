@@ -40,6 +40,7 @@ class WorkerModel {
 
  private:
   const TrainSpec train_;
+  const SubnetPlan& plan_;
   const ExchangePlan exchanges_;
   ParameterStore store_;
   std::unique_ptr<Model> model_;

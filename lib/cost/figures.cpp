@@ -49,7 +49,7 @@ SpectrumFigures spectrum_figures(const SubnetPlan& plan) {
   return {.by_unit = spectrum_of(owners, one, plan.workers),
           .by_parameters = spectrum_of(owners, parameters, plan.workers),
           .by_flops = spectrum_of(owners, flops, plan.workers),
-          .lambda2_normalized_bound = lambda2_normalized_bound(with_units, plan.owners_per_unit)};
+          .lambda2_normalized_bound = lambda2_normalized_bound(with_units, plan.owners_range().second)};
 }
 
 /// Largest value of a figure over the workers divided by the mean.

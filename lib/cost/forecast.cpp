@@ -58,7 +58,7 @@ struct EngineMethod {
 
   /// Number of processes to examine: 1 if all have the full model, as they are then alike.
   int different_processes() const {
-    return plan().owners_per_unit == plan().workers ? 1 : slot_map.processes;
+    return plan().owners_range().first == plan().workers ? 1 : slot_map.processes;
   }
 };
 
@@ -90,11 +90,17 @@ std::vector<TrainSpec> forms_of(const ExperimentSpec& spec, bool checkpoints) {
   return forms;
 }
 
+void make_dense(SubnetworkSpec& spec) {
+  if (!spec.is_dense()) spec.coverage = Coverage{};
+  spec.capacities.clear();
+  spec.rules.clear();
+}
+
 /// Data parallelism with the full model.
 EngineMethod baseline(const std::string& name, const std::string& file, Division& dense,
                       const Experiment& experiment, bool shard, bool release, ReduceEvery reduce_every) {
   ExperimentSpec spec = experiment.spec;
-  if (!spec.subnetwork.is_dense()) spec.subnetwork.coverage = Coverage{};
+  make_dense(spec.subnetwork);
   spec.subnetwork.construction = Construction::kBlock;  // as the division that is forecast
   spec.exchange = {};
   spec.optimizer.shard = shard;
@@ -268,10 +274,11 @@ void add_lower_coverage(std::vector<StepForecast>& to, const Machine& machine) {
   const auto& [present, plan, exchanges, nodes] = machine.experiment;
   if (plan.workers > kMostWorkersAssignedAnew) return;
   if (present.subnetwork.assignment == Assignment::kFile) return;  // the file's owners are of this coverage
+  if (!plan.owners_per_unit()) return;                             // which of the coverages would be lower?
   std::vector<RecordedModel> recorded = {{present.model, present.data.sequence_length(), plan.layout}};
-  int tried = plan.owners_per_unit;
+  int tried = *plan.owners_per_unit();
   for (int eighths = 7; eighths > 0; --eighths) {
-    const int owners = plan.owners_per_unit * eighths / 8;
+    const int owners = *plan.owners_per_unit() * eighths / 8;
     if (owners == 0 || owners == std::exchange(tried, owners)) continue;
     ExperimentSpec spec = present;
     spec.subnetwork.coverage.text = fmt::format("{}/{}", owners, plan.workers);
@@ -390,7 +397,7 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
   }
   if (own.is_local() && !spec.subnetwork.is_dense()) {
     ExperimentSpec whole = spec;
-    whole.subnetwork.coverage = Coverage{};
+    make_dense(whole.subnetwork);
     others.push_back(
         forecast_engine(EngineMethod{"coverage 1, local steps", dense, std::move(whole), slot_map}, machine));
   }

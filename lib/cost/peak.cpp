@@ -381,7 +381,7 @@ int64_t evaluation_bytes(const Experiment& experiment, bool on_gpu, int64_t conv
   const int64_t kept = is_streamed ? values.front() : std::reduce(values.begin(), values.end());
   const bool has_average = spec.optimizer.ema_decay > 0;
   // What not all processes have is received beside the tensors that it is copied to; of an average, all.
-  const bool is_received = slot_map.processes > 1 && !plan.keeps_frozen_units() && plan.coverage() < 1;
+  const bool is_received = slot_map.processes > 1 && has_subnetworks(plan);
   const int64_t largest = std::ranges::max(values) * sum_bytes / bytes_of(compute_type(precision));
   values.front() = 0;  // not received with a branch
   const int64_t received = has_average ? largest : is_received ? std::ranges::max(values) : 0;

@@ -263,10 +263,10 @@ std::string verdict_text(const Forecast& forecast, double coverage) {
 std::string describe_plan(const PlanFigures& plan, const ExperimentSpec& spec) {
   std::string text = fmt::format(
       "{}: {}; {} parameters\n"
-      "{} workers, {} owners per unit, coverage {:.3f}, {} construction, {} masking\n\n{}\n",
+      "{} workers, {}coverage {:.3f}, {} construction, {} masking\n\n{}\n",
       plan.model, sizes_text(spec.model), format_count(static_cast<double>(plan.dense.parameters)),
-      plan.workers, plan.owners_per_unit, plan.coverage, name_of(plan.construction), name_of(plan.masking),
-      unit_table(plan.units));
+      plan.workers, plan.owners_per_unit ? fmt::format("{} owners per unit, ", *plan.owners_per_unit) : "",
+      plan.coverage, name_of(plan.construction), name_of(plan.masking), unit_table(plan.units));
   if (plan.coverage < 1 && !plan.depth.empty()) text += depth_table(plan.depth);
   const TrainSpec& train = spec.train;
   text += fmt::format("batch {} per worker, {}, optimizer {}:\n{}\n", train.batch_size_per_worker,

@@ -100,6 +100,7 @@ std::vector<RecordedLayerGroup> record_step(const StepShape& step, const SubnetP
     torch::autograd::impl::set_post_acc_grad_hooks(leaf, std::make_unique<GradientHook>(recorder, parameter));
   ForwardMode mode{.training = true,
                    .checkpoint_branches = step.checkpoint_activations,
+                   .branch_scales = plan.branch_scales,
                    .before_branch = [&](int branch) { recorder.enter(static_cast<size_t>(branch) + 1); }};
   if (step.model.dropout > 0 || step.model.stochastic_depth > 0)
     mode.generator = at::detail::createCPUGenerator();

@@ -92,7 +92,7 @@ FullValues oracle_values(const ExperimentSpec& fp64_spec) {
   for (size_t p = 0; p < parameters.size(); ++p) {
     const std::string& name = parameters[p].name;
     const bool is_hidden = name.find(".mlp.0.") != std::string::npos || name.ends_with(".mlp.3.weight");
-    const at::Tensor mean = leaves.at(name).grad() / (is_hidden ? plan.owners_per_unit : plan.workers);
+    const at::Tensor mean = leaves.at(name).grad() / (is_hidden ? *plan.owners_per_unit() : plan.workers);
     values[p] -= fp64_spec.optimizer.lr() * (mean + fp64_spec.optimizer.weight_decay() * values[p]);
   }
   return values;

@@ -10,7 +10,8 @@
 namespace sdp {
 
 bool takes_branch_scale(const SubnetPlan& plan, const ParameterLayout& parameter) {
-  return parameter.scales_branch_output && plan.units_of(parameter).front() != kSharedUnit;
+  const int unit = plan.units_of(parameter).front();
+  return parameter.scales_branch_output && unit != kSharedUnit && !plan.is_kept_frozen(unit);
 }
 
 void FullModel::fetch(std::optional<int> branch) {
@@ -27,9 +28,11 @@ void FullModel::fetch(std::optional<int> branch) {
 
 std::vector<at::Tensor> FullModel::read_scaled(const std::vector<int>& indices) {
   std::vector<at::Tensor> values = read_parameters(indices);
-  for (size_t i = 0; i < indices.size(); ++i)
-    if (branch_scale_ != 1 && takes_branch_scale(plan_, plan_.layout.parameters[indices[i]]))
-      values[i] = values[i] * branch_scale_;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const ParameterLayout& parameter = plan_.layout.parameters[indices[i]];
+    if (branch_scale_ != 1 && takes_branch_scale(plan_, parameter))
+      values[i] = values[i] * plan_.coverage(*parameter.branch);
+  }
   return values;
 }
 
@@ -72,7 +75,7 @@ std::vector<at::Tensor> LiveFullModel::read_parameters(const std::vector<int>& i
     for (size_t i = 0; i < units.size(); ++i) {
       const MemberSet owners = exchanges_.slot_map.processes_of(plan_.owners(units[i]));
       const bool is_everywhere =
-          plan_.keeps_frozen_units() || static_cast<int>(owners.size()) == comm_.size();
+          plan_.is_kept_frozen(units[i]) || static_cast<int>(owners.size()) == comm_.size();
       if (is_everywhere && !is_average) {
         slices[i].copy_(engines_.find_slice(index, units[i]));
         continue;

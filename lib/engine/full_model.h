@@ -16,7 +16,7 @@ namespace sdp {
 
 /// Whether a factor on a branch's output is folded into this parameter. In neuron construction, parameters
 /// that act on the sum of slices, such as an output bias, are shared by all workers. No worker lacked them,
-/// so they are not scaled.
+/// nor those of branches with backward masking, so they are not scaled.
 bool takes_branch_scale(const SubnetPlan& plan, const ParameterLayout& parameter);
 
 /// Which values a full model has: those of training, or their moving average (optimizer.ema_decay).
@@ -26,8 +26,8 @@ class FullModel : public TensorSource {
  public:
   FullModel(const SubnetPlan& plan, ModelValues values) : plan_(plan), values_(values) {}
 
-  /// Factor on the units of every branch fetched from now on, folded into the parameters that the layout
-  /// marks (ParameterLayout::scales_branch_output).
+  /// 1, or the plan's coverage: the units of every branch fetched from now on are multiplied by the coverage
+  /// of the branch, folded into the parameters that the layout marks (ParameterLayout::scales_branch_output).
   void set_branch_scale(double scale) { branch_scale_ = scale; }
   double branch_scale() const { return branch_scale_; }
   void fetch_shared() { fetch(std::nullopt); }

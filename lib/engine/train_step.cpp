@@ -102,6 +102,7 @@ void TrainStep::pass(int64_t step, int64_t micro_batch, size_t slot, const Tenso
       models_[slot]->features(batch.input, {.training = true,
                                             .generator = noise(step, micro_batch, place.slot),
                                             .checkpoint_branches = train.checkpoint_activations,
+                                            .branch_scales = experiment_.plan.branch_scales,
                                             .before_branch = [&](int b) { engine.await_values(b); }});
   const auto [loss, correct] =
       training_loss(features, models_[slot]->head(), batch.targets(), train.label_smoothing);

@@ -60,7 +60,7 @@ BranchScaleTrial choose_branch_scale(const EvalInputs& inputs, FullModel& full_m
 std::optional<double> fixed_branch_scale(const Experiment& experiment) {
   const SubnetPlan& plan = experiment.plan;
   const bool takes_scale =
-      has_subnetworks(plan) &&
+      has_subnetworks(plan) && plan.branch_scales.empty() &&
       std::any_of(plan.layout.parameters.begin(), plan.layout.parameters.end(),
                   [&](const ParameterLayout& parameter) { return takes_branch_scale(plan, parameter); });
   const BranchScale wanted = experiment.spec.eval.branch_scale;

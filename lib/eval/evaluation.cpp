@@ -75,7 +75,7 @@ at::Tensor sums_of(const EvalInputs& inputs, Model& model, const ForwardMode& mo
 /// Runs the model, which all processes have, on these batches.
 EvalResult run_alone(const EvalInputs& inputs, Model& model, const EvalBatches& batches,
                      const OnProgress& on_progress) {
-  const ForwardMode mode{.training = false};
+  const ForwardMode mode{.training = false, .branch_scales = inputs.experiment.plan.branch_scales};
   const std::unique_ptr<DeviceLoader> loader = inputs.test.evaluation(batches);
   const at::Tensor sums = zero_sums(inputs);
   for_each_batch(

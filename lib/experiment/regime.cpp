@@ -61,8 +61,7 @@ std::string method_of(const ExperimentSpec& spec) {
     if (!spec.subnetwork.is_dense()) return method_name(regime_of(spec.subnetwork)) + ", local steps";
     return spec.exchange.outer.momentum > 0 ? "DiLoCo" : "local SGD";
   }
-  if (owners_of(spec.subnetwork.coverage, spec.subnetwork.workers) < spec.subnetwork.workers)
-    return method_name(regime_of(spec.subnetwork));
+  if (!spec.subnetwork.is_dense()) return method_name(regime_of(spec.subnetwork));
   if (!spec.optimizer.shard) return "DDP";
   // Gradients that are accumulated over micro-batches are kept in full on every process.
   const bool adds_up = spec.train.accumulate_steps > 1 && spec.train.reduce_every == ReduceEvery::kStep;
@@ -70,7 +69,10 @@ std::string method_of(const ExperimentSpec& spec) {
 }
 
 std::string method_settings(const ExperimentSpec& spec) {
-  const std::string coverage = "subnetwork.coverage " + spec.subnetwork.coverage.text;
+  std::string coverage = "subnetwork.coverage " + spec.subnetwork.coverage.text;
+  if (!spec.subnetwork.capacities.empty())
+    coverage = "subnetwork.capacities " + yaml_text(spec.subnetwork.capacities);
+  if (!spec.subnetwork.rules.empty()) coverage += ", subnetwork.rules " + yaml_text(spec.subnetwork.rules);
   if (!spec.subnetwork.is_dense()) return coverage;
   return coverage + ", optimizer.shard " + yaml_text(spec.optimizer.shard) + ", train.release_gradients " +
          yaml_text(spec.train.release_gradients);

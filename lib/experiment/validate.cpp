@@ -1,5 +1,7 @@
 #include "experiment/load.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -42,18 +44,13 @@ constexpr auto kAdviceAcross = std::to_array<AdviceAcross>({
      },
      "has no effect: this model has no BatchNorm"},
     {"eval.max_samples_per_subnetwork",
-     [](const ExperimentSpec& s) { return s.subnetwork.is_dense() || s.subnetwork.keeps_frozen_units(); },
+     [](const ExperimentSpec& s) { return !s.subnetwork.may_lack_units(); },
      "has no effect: every worker has the full model, so there are no smaller subnetworks to evaluate"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
-       return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.is_dense();
+       return s.eval.branch_scale == BranchScale::kSurvival && !s.subnetwork.may_lack_units();
      },
-     "has no effect: with coverage 1 no worker lacks a branch"},
-    {"eval.branch_scale",
-     [](const ExperimentSpec& s) {
-       return s.eval.branch_scale == BranchScale::kSurvival && s.subnetwork.keeps_frozen_units();
-     },
-     "has no effect: under backward masking no worker lacks a branch"},
+     "has no effect: with coverage 1 or backward masking no worker lacks a branch"},
     {"eval.branch_scale",
      [](const ExperimentSpec& s) {
        return s.eval.branch_scale == BranchScale::kSurvival && s.model.normalizes_branch_output() &&
@@ -74,12 +71,52 @@ void check_name(const ExperimentSpec& spec, const Positions& positions) {
                 "', expected a folder name: not empty, at most 255 bytes, no leading '.', no '/', no '..'");
 }
 
-void check_coverage(const ExperimentSpec& spec, const Positions& positions) {
+void check_coverage(const Coverage& coverage, const std::string& key, const ExperimentSpec& spec,
+                    const Positions& positions) {
   try {
-    owners_of(spec.subnetwork.coverage, spec.subnetwork.workers);
+    owners_of(coverage, spec.subnetwork.workers);
   } catch (const UsageError& error) {
-    fail_at(positions.of("subnetwork.coverage"), "subnetwork.coverage", error.what());
+    fail_at(positions.of(key), key, error.what());
   }
+}
+
+void check_rule(const ExperimentSpec& spec, const Positions& positions, size_t index) {
+  const SubnetworkRule& rule = spec.subnetwork.rules[index];
+  const std::string key = fmt::format("subnetwork.rules[{}]", index);
+  if (rule.coverage) check_coverage(*rule.coverage, key + ".coverage", spec, positions);
+  if (rule.coverage && !spec.subnetwork.capacities.empty())
+    fail_at(positions.of(key + ".coverage"), key + ".coverage",
+            "found a coverage beside subnetwork.capacities, expected one of them: capacities determine the "
+            "number of owners");
+}
+
+void check_branch_scale(const ExperimentSpec& spec, const Positions& positions) {
+  if (spec.subnetwork.branch_scale == TrainingScale::kInverse &&
+      spec.eval.branch_scale == BranchScale::kSurvival)
+    fail_at(
+        positions.of("eval.branch_scale"), "eval.branch_scale",
+        "found survival beside subnetwork.branch_scale inverse, expected auto or none: branches that were "
+        "scaled in training have factor 1 in the assembled model");
+}
+
+void check_capacities(const ExperimentSpec& spec, const Positions& positions) {
+  const SubnetworkSpec& subnetwork = spec.subnetwork;
+  const std::string key = "subnetwork.capacities";
+  if (subnetwork.capacities.empty()) return;
+  const auto refuse = [&](const std::string& why) { fail_at(positions.of(key), key, why); };
+  if (std::ssize(subnetwork.capacities) != subnetwork.workers)
+    refuse(fmt::format("found {} capacities, expected one for each of the {} workers",
+                       subnetwork.capacities.size(), subnetwork.workers));
+  if (subnetwork.construction != Construction::kNeuron)
+    refuse(
+        "found capacities, expected none: only construction neuron divides branches into slices, of which "
+        "workers can own different numbers");
+  if (value_of(subnetwork.coverage) != 1)
+    refuse("found capacities beside subnetwork.coverage " + subnetwork.coverage.text +
+           ", expected one of them. With capacities, C is their mean");
+  if (subnetwork.assignment != Assignment::kBalanced && subnetwork.assignment != Assignment::kFile)
+    refuse(fmt::format("found capacities with assignment {}, expected balanced or file",
+                       name_of(subnetwork.assignment)));
 }
 
 void check_assignment_file(const ExperimentSpec& spec, const Positions& positions, NamedFiles named_files) {
@@ -280,7 +317,14 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
     errors.collect(positions.of(*keys.begin()), *keys.begin(), [&] { of_keys(spec, positions); });
   };
   check({"name"}, check_name);
-  check({"subnetwork.coverage", "subnetwork.workers"}, check_coverage);
+  check({"subnetwork.coverage", "subnetwork.workers"}, [](const auto& s, const auto& at) {
+    check_coverage(s.subnetwork.coverage, "subnetwork.coverage", s, at);
+  });
+  for (size_t i = 0; i < spec.subnetwork.rules.size(); ++i)
+    check({"subnetwork.rules", "subnetwork.workers"},
+          [i](const auto& s, const auto& at) { check_rule(s, at, i); });
+  check({"subnetwork.capacities", "subnetwork.workers"}, check_capacities);
+  check({"eval.branch_scale", "subnetwork.branch_scale"}, check_branch_scale);
   check({"subnetwork.assignment_file", "subnetwork.assignment"},
         [&](const auto&, const auto&) { check_assignment_file(spec, positions, named_files); });
   check(
@@ -318,7 +362,7 @@ void resolve(ExperimentSpec& spec) {
   });
   if (auto normalization = spec.data.pixel_normalization())
     spec.data.normalization = {.mean = normalization->mean, .stddev = normalization->stddev};
-  const bool misses_branches = !spec.subnetwork.keeps_frozen_units() && !spec.subnetwork.is_dense();
+  const bool misses_branches = spec.subnetwork.may_lack_units();
   if (!spec.eval.recalibrate_batches)
     spec.eval.recalibrate_batches = spec.model.has_batch_norm() && misses_branches ? kRecalibrateBatches : 0;
 }

@@ -193,7 +193,7 @@ void export_subnetwork(const CheckpointReader& reader, const Experiment& experim
   const SubnetPlan& plan = experiment.plan;
   if (plan.keeps_frozen_units())
     throw UsageError(
-        "--worker: under backward masking every worker has the whole model. Leave --worker out.");
+        "--worker: under backward masking a worker has units that it does not own. Leave --worker out.");
   if (worker < 0 || worker >= plan.workers)
     throw UsageError(fmt::format("--worker {}: expected one of 0 to {}", worker, plan.workers - 1));
   const SubnetworkConfig described = subnetwork_config(experiment, reader.manifest(), origin, worker);

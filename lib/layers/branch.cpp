@@ -73,7 +73,7 @@ at::Tensor add_branch(int branch, const at::Tensor& x, const ForwardMode& mode,
   if (mode.before_branch) mode.before_branch(branch);
   const at::Tensor out = output();
   if (mode.after_branch) mode.after_branch(branch);
-  return out.defined() ? x + out : x;
+  return out.defined() ? at::add(x, out, branch_scale(mode, branch)) : x;
 }
 
 at::Tensor recomputed(const Recipe& f, const at::Tensor& x) {

@@ -19,7 +19,7 @@ namespace sdp {
 at::Tensor drop_randomly(const at::Tensor& branch_output, const DropRates& rates, int branch, int branches,
                          const ForwardMode& mode);
 
-/// x + output() between the mode's calls before and after the branch. `output` is called after
+/// x + scale * output() between the mode's calls before and after the branch. `output` is called after
 /// mode.before_branch, which may bind the branch; it returns an undefined tensor if the branch is not bound.
 at::Tensor add_branch(int branch, const at::Tensor& x, const ForwardMode& mode,
                       const std::function<at::Tensor()>& output);

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "layers/tensors.h"
@@ -25,6 +26,8 @@ struct ForwardMode {
   std::optional<at::Generator> generator = {};
   /// Save only a branch's input for the backward pass, and recompute the branch there.
   bool checkpoint_branches = false;
+  /// By branch: factor on its output. Empty: 1.
+  std::span<const double> branch_scales = {};
   /// Called before and after each branch's place in the model, even if the branch is not bound: for models
   /// whose branches are bound one at a time (streamed evaluation) or whose values are still being received.
   /// Parameters that are read between two branches' places follow, in the layout, the parameters of the first
@@ -38,6 +41,11 @@ struct Head {
   at::Tensor weight;  ///< [K, W], with K classes or K tokens in the vocabulary
   at::Tensor bias;    ///< [K]; undefined: no bias
 };
+
+/// The factor on the output of a branch.
+inline double branch_scale(const ForwardMode& mode, int branch) {
+  return mode.branch_scales.empty() ? 1 : mode.branch_scales[static_cast<size_t>(branch)];
+}
 
 class Model {
  public:

@@ -59,8 +59,10 @@ at::Tensor ResidualNet::block_forward(size_t index, const at::Tensor& x, const F
     const auto run = [&block, mode](const at::Tensor& input, bool again) {
       return block.branch->forward(input, mode, again ? Statistics::kLeave : Statistics::kUpdate);
     };
-    out = drop_randomly(run_branch(run, x, mode), drop_, branch, static_cast<int>(blocks_.size()), mode)
-              .add_(out);
+    at::Tensor added =
+        drop_randomly(run_branch(run, x, mode), drop_, branch, static_cast<int>(blocks_.size()), mode);
+    if (const double scale = branch_scale(mode, branch); scale != 1) added.mul_(scale);
+    out = added.add_(out);
   }
   if (mode.after_branch) mode.after_branch(branch);
   if (is_identity) return out;

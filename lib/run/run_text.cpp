@@ -173,11 +173,11 @@ std::string describe_start(const Experiment& experiment, const std::string& devi
   const std::optional<int64_t>& every = experiment.spec.exchange.every_steps;
   return fmt::format(
       "{}: {}; {} parameters\n"
-      "{} workers, coverage {}/{} ({} construction, {} masking), {} of the FLOPs of the full model{}\n"
+      "{} workers, coverage {} ({} construction, {} masking), {} of the FLOPs of the full model{}\n"
       "{} process{}{} on {}, {} worker{} per process, {} replica{}, {}",
       plan.layout.name, sizes_text(experiment.spec.model),
-      format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers, plan.owners_per_unit,
-      plan.workers, name_of(plan.construction), name_of(plan.masking), format_percent(flops_share(plan)),
+      format_count(static_cast<double>(plan.layout.parameter_count())), plan.workers, coverage_text(plan),
+      name_of(plan.construction), masking_text(plan), format_percent(flops_share(plan)),
       every ? fmt::format(", local steps with an exchange after every {}", *every) : "", slot_map.processes,
       slot_map.processes == 1 ? "" : "es", on_nodes, device, slot_map.slots_per_process(),
       slot_map.slots_per_process() == 1 ? "" : "s", slot_map.replicas, slot_map.replicas == 1 ? "" : "s",

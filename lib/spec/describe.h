@@ -27,6 +27,7 @@ constexpr const char* type_name() {
   if constexpr (NamedEnum<T> || KindOfSeveral<T>) return "name";
   if constexpr (std::is_same_v<T, std::vector<double>>) return "list of numbers";
   if constexpr (std::is_same_v<T, std::vector<int64_t>>) return "list of whole numbers";
+  if constexpr (std::is_same_v<T, std::vector<Coverage>>) return "list of fractions";
   if constexpr (ListOfStructs<T>) return "list of mappings";
   if constexpr (is_vector<T>) return "list of names";
 }

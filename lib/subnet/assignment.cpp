@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -17,18 +18,20 @@ namespace sdp {
 namespace {
 
 void check(const AssignmentProblem& problem) {
-  if (problem.workers < 1 || problem.owners < 1 || problem.owners > problem.workers)
-    throw std::logic_error("assignment: the number of owners must be in 1..workers");
-  if (problem.flops.size() != problem.bytes.size())
+  const size_t groups = problem.flops.size();
+  const GroupDepth& depth = problem.depth;
+  if (problem.workers < 1 || (problem.owners.size() != groups && depth.quotas.empty()) ||
+      !std::ranges::all_of(problem.owners, [&](int p) { return p >= 1 && p <= problem.workers; }))
+    throw std::logic_error("assignment: the numbers of owners must be in 1..workers, one for each group");
+  if (problem.bytes.size() != groups)
     throw std::logic_error("assignment: flops and bytes must have the same size");
   const auto valid = [](double load) { return std::isfinite(load) && load >= 0; };
   if (!std::ranges::all_of(problem.flops, valid) || !std::ranges::all_of(problem.bytes, valid) ||
       !valid(problem.flops_fixed) || !valid(problem.bytes_fixed))
     throw std::logic_error("assignment: loads must be finite and non-negative");
-  for (const std::vector<int>& depth : {problem.depth.stage, problem.depth.block})
-    if (depth.size() != problem.depth.stage.size() ||
-        (!depth.empty() && depth.size() != problem.flops.size()) || !std::ranges::is_sorted(depth) ||
-        (!depth.empty() && depth.front() < 0))
+  for (const std::vector<int>& numbers : {depth.stage, depth.block})
+    if (!numbers.empty() &&
+        (numbers.size() != groups || !std::ranges::is_sorted(numbers) || numbers.front() < 0))
       throw std::logic_error("assignment: stages and blocks must be ascending, one for each group");
 }
 
@@ -42,23 +45,22 @@ double max_over_mean(const std::vector<double>& group_loads, double fixed, const
   return total > 0 ? *std::ranges::max_element(loads) * workers / total : 1;
 }
 
-int64_t with_tolerance(int64_t load, double tolerance) {
-  return load + std::llround(static_cast<double>(load) * tolerance);
-}
-
 /// How the fixed effort is spent, in moves.
 struct Effort {
   int64_t total;
   int64_t run;  ///< moves of one descent
   int history;
 
-  explicit Effort(const AssignmentProblem& problem) {
+  Effort(const AssignmentProblem& problem, const Owners& owners) {
     const int64_t n = problem.workers;
+    int64_t most_owners = 0;
+    for (const std::vector<int>& set : owners)
+      most_owners = std::max<int64_t>(most_owners, std::ssize(set));
     // With many workers, loads and lambda2 soon are close to their bounds. Few unequal groups need the
     // search.
-    const int64_t elementary_steps = n <= kSmallWorkers ? 200'000'000 : 80'000'000;
+    const int64_t elementary_steps = n <= kSmallWorkers ? 400'000'000 : 250'000'000;
     const int64_t small = n <= kSmallWorkers ? n * n * n / 4 : 0;
-    const int64_t steps_a_move = 250 + 3 * n + 12 * int64_t{problem.owners} + small;
+    const int64_t steps_a_move = 250 + 3 * n + 12 * most_owners + small;
     const int64_t size = static_cast<int64_t>(problem.flops.size()) * n;
     total = std::min(size * 10'000, elementary_steps / steps_a_move);
     run = std::clamp<int64_t>(size * 60, std::min<int64_t>(total / 32, 2'000), total / 32);
@@ -66,155 +68,90 @@ struct Effort {
   }
 };
 
-/// The best assignment so far, judged by lambda2 itself instead of the search's proxy.
-class Finalist {
- public:
-  Finalist(const AssignmentSearch& first, int workers, const EvenLoads& even)
-      : workers_(workers),
-        even_(even),
-        search_(first),
-        cost_(first.cost(even)),
-        co_ownership_(first.co_ownership()),
-        lambda2_(lambda2(co_ownership_, workers)) {}
-
-  void offer(const AssignmentSearch& search) {
-    const AssignmentCost cost = search.cost(even_);
-    const auto loads = std::tie(cost.shortfall, cost.uneven_flops, cost.uneven_bytes);
-    const auto best_loads = std::tie(cost_.shortfall, cost_.uneven_flops, cost_.uneven_bytes);
-    if (loads > best_loads) return;
-    std::vector<double> co_ownership = search.co_ownership();
-    const bool is_lighter = loads < best_loads;
-    if (!is_lighter && is_surely_larger(co_ownership)) return;
-    const double found = co_ownership == co_ownership_ ? lambda2_ : lambda2(co_ownership, workers_);
-    if (!is_lighter && !better(found, cost)) return;
-    search_ = search;
-    cost_ = cost;
-    co_ownership_ = std::move(co_ownership);
-    lambda2_ = found;
-  }
-
-  const AssignmentSearch& search() const { return search_; }
-
- private:
-  static constexpr double kSame = 1e-9;  // smaller differences may be rounding errors
-
-  /// With many workers, a bound excludes most assignments that are no better, in a fraction of the time.
-  bool is_surely_larger(const std::vector<double>& co_ownership) const {
-    constexpr int kManyWorkers = 128;
-    return workers_ >= kManyWorkers && lambda2_from_below(co_ownership, workers_) > lambda2_ + 2 * kSame;
-  }
-
-  bool better(double lambda2, const AssignmentCost& cost) const {
-    if (std::abs(lambda2 - lambda2_) > kSame) return lambda2 < lambda2_;
-    return std::tie(cost.largest_bytes, cost.largest_flops) <
-           std::tie(cost_.largest_bytes, cost_.largest_flops);
-  }
-
-  int workers_;
-  EvenLoads even_;
-  AssignmentSearch search_;
-  AssignmentCost cost_;
-  std::vector<double> co_ownership_;
-  double lambda2_ = 0;
-};
-
-/// The search behind assign_balanced: one stage settles each of the three objectives.
+/// The search behind assign_balanced. It settles one objective after another.
 class BalancedSearch {
  public:
-  explicit BalancedSearch(const AssignmentProblem& problem)
-      : problem_(problem),
-        // A separate random stream, because the random assignment is one of the starting points.
-        random_(problem.seed ^ 0x62616c616e636564),
-        loads_(problem),
-        effort_(problem) {
-    // They are hardly ever whole.
-    if (problem.depth.stage.empty())
-      for (const Owners& owners : {assign_window(problem), assign_random(problem)})
-        plain_.push_back(start_from(owners));
-    starts_ = plain_;
-    for (const Owners& owners : good_assignments(problem, random_))
-      starts_.push_back(start_from(owners));
-    for (const Owners& owners : whole_assignments(problem, random_))
-      starts_.push_back(start_from(owners));
+  BalancedSearch(const AssignmentProblem& problem, const std::vector<Owners>& starts, RandomBits& random)
+      : random_(random), loads_(problem), effort_(problem, starts.front()) {
+    for (const Owners& owners : starts)
+      starts_.emplace_back(loads_, owners, random_);
   }
   // Not copyable: the searches point into this object.
   BalancedSearch(const BalancedSearch&) = delete;
   BalancedSearch& operator=(const BalancedSearch&) = delete;
 
   Owners run() {
-    std::vector<AssignmentSearch> searches = starts_;
-    find_even_flops(searches);
-    find_even_bytes(searches);
-    return find_smallest_lambda2(searches);
+    settle(0);
+    const double even_flops = loads_.depth.block.empty() ? kEvenFlopsOfSlices : kEvenFlops;
+    even_.flops = std::llround(even_flops * static_cast<double>(best_->cost.largest_flops));
+    settle(effort_.total / 3);
+    const auto lowest_bytes = static_cast<double>(best_->cost.largest_bytes);
+    even_.bytes = std::llround(kEvenBytes * lowest_bytes);
+    settle(effort_.total / 3);
+    const Found lean = *best_;
+    even_.bytes = std::llround(kEvenBytesForMixing * lowest_bytes);
+    settle(effort_.total / 3);
+    const double more_bytes =
+        static_cast<double>(best_->cost.largest_bytes - lean.cost.largest_bytes) / lowest_bytes;
+    const double lambda2_saved = lambda2_of(lean) - lambda2_of(*best_);
+    return (lambda2_saved > 2 * more_bytes ? *best_ : lean).search.owners();
   }
 
  private:
-  AssignmentSearch start_from(Owners owners) {
-    make_stages_even(owners, problem_);
-    return {loads_, owners, random_};
+  struct Found {
+    AssignmentSearch search;
+    AssignmentCost cost;
+    std::optional<double> lambda2 = {};  ///< computed when it decides
+  };
+  static constexpr double kSame = 1e-9;     // smaller differences may be rounding errors
+  static constexpr int kManyWorkers = 128;  // for these lambda2 takes longer than the search
+
+  double lambda2_of(const Found& found) const {
+    return found.lambda2.value_or(lambda2(found.search.co_ownership(), loads_.workers));
   }
 
-  void descend(AssignmentSearch& search) { search.run(effort_.run, effort_.history, even_); }
-
-  AssignmentSearch descent_near(const AssignmentSearch& search) {
-    AssignmentSearch result = search;
-    result.perturb(2 + random_.below(6));
-    descend(result);
-    return result;
-  }
-
-  void find_even_flops(std::vector<AssignmentSearch>& searches) {
-    std::vector<AssignmentCost> costs;
-    for (AssignmentSearch& search : searches) {
-      descend(search);
-      costs.push_back(search.cost({}));
-    }
-    const auto lowest = std::ranges::min_element(costs);
-    even_.flops = with_tolerance(lowest->largest_flops, problem_.flops_tolerance);
-  }
-
-  void find_even_bytes(std::vector<AssignmentSearch>& searches) {
-    for (AssignmentSearch& search : searches)
-      descend(search);
-    const auto lower = [&](const AssignmentSearch& a, const AssignmentSearch& b) {
-      return a.cost(even_) < b.cost(even_);
+  /// Whether `found` is better than the best so far, by lambda2 itself instead of the search's proxy.
+  bool is_better(Found& found) {
+    const auto loads = [](const AssignmentCost& cost) {
+      return std::tie(cost.shortfall, cost.uneven_flops, cost.uneven_bytes);
     };
-    AssignmentSearch best = *std::ranges::min_element(searches, lower);
-    for (int64_t moves = 0; moves < effort_.total / 3; moves += effort_.run) {
-      AssignmentSearch found = descent_near(best);
-      if (lower(found, best)) best = std::move(found);
+    if (loads(found.cost) != loads(best_->cost)) return loads(found.cost) < loads(best_->cost);
+    if (loads_.workers > kManyWorkers) return found.cost < best_->cost;
+    found.lambda2 = lambda2_of(found);
+    best_->lambda2 = lambda2_of(*best_);
+    if (std::abs(*found.lambda2 - *best_->lambda2) > kSame) return *found.lambda2 < *best_->lambda2;
+    return std::tie(found.cost.largest_bytes, found.cost.largest_flops) <
+           std::tie(best_->cost.largest_bytes, best_->cost.largest_flops);
+  }
+
+  void offer(const AssignmentSearch& search) {
+    Found found{search, search.cost(even_)};
+    if (!best_ || is_better(found)) best_ = std::move(found);
+  }
+
+  /// Descends from every start, and then for this many moves from changed copies of the best.
+  void settle(int64_t moves) {
+    if (best_) best_->cost = best_->search.cost(even_);
+    for (const AssignmentSearch& start : starts_) {
+      offer(start);
+      AssignmentSearch search = start;
+      search.run(effort_.run, effort_.history, even_);
+      offer(search);
     }
-    searches.push_back(best);
-    even_.bytes = with_tolerance(best.cost({}).largest_bytes, problem_.bytes_tolerance);
-    // The tolerance must not make the result worse than a plain assignment with equally even FLOPs.
-    for (const AssignmentSearch& plain : plain_) {
-      const AssignmentCost cost = plain.cost({});
-      if (cost.largest_flops <= even_.flops) even_.bytes = std::min(even_.bytes, cost.largest_bytes);
+    for (int64_t done = 0; done < moves; done += effort_.run) {
+      AssignmentSearch search = best_->search;
+      search.perturb(2 + random_.below(6));
+      search.run(effort_.run, effort_.history, even_);
+      offer(search);
     }
   }
 
-  Owners find_smallest_lambda2(std::vector<AssignmentSearch>& searches) {
-    Finalist best(starts_.front(), problem_.workers, even_);
-    for (const AssignmentSearch& start : starts_)
-      best.offer(start);
-    searches.insert(searches.end(), starts_.begin(), starts_.end());
-    for (AssignmentSearch& search : searches) {
-      best.offer(search);
-      descend(search);
-      best.offer(search);
-    }
-    for (int64_t moves = 0; moves < effort_.total / 3; moves += effort_.run)
-      best.offer(descent_near(best.search()));
-    return best.search().owners();
-  }
-
-  const AssignmentProblem& problem_;
-  RandomBits random_;
+  RandomBits& random_;
   SearchLoads loads_;
   Effort effort_;
   EvenLoads even_;
-  std::vector<AssignmentSearch> plain_;  // the result must not be worse than these
   std::vector<AssignmentSearch> starts_;
+  std::optional<Found> best_;
 };
 
 }  // namespace
@@ -222,38 +159,38 @@ class BalancedSearch {
 Owners assign_window(const AssignmentProblem& problem) {
   check(problem);
   Owners owners(problem.flops.size());
-  for (size_t group = 0; group < owners.size(); ++group) {
-    const int first = static_cast<int>(group % problem.workers);
-    const int beyond = std::max(0, first + problem.owners - problem.workers);  // owners that wrap around to 0
-    owners[group].resize(problem.owners);
-    const auto middle = owners[group].begin() + beyond;
-    std::iota(owners[group].begin(), middle, 0);
-    std::iota(middle, owners[group].end(), first);
-  }
+  const int n = problem.workers;
+  for (size_t group = 0; group < owners.size(); ++group)
+    for (int worker = 0; worker < n; ++worker)
+      if ((worker + n - static_cast<int>(group % n)) % n < problem.owners[group])
+        owners[group].push_back(worker);
   return owners;
 }
 
 Owners assign_random(const AssignmentProblem& problem) {
   check(problem);
   RandomBits random(problem.seed);
-  Owners owners(problem.flops.size());
-  for (std::vector<int>& set : owners)
-    set = random_owners(problem.workers, problem.owners, random);
+  Owners owners;
+  for (const int p : problem.owners)
+    owners.push_back(random_owners(problem.workers, p, random));
   return owners;
 }
 
 Owners assign_balanced(const AssignmentProblem& problem) {
   check(problem);
-  if (problem.owners == problem.workers || problem.flops.empty()) return assign_window(problem);
-  Owners lowest_memory = BalancedSearch(problem).run();
-  if (problem.bytes_for_mixing <= problem.bytes_tolerance) return lowest_memory;
-  AssignmentProblem roomy = problem;
-  roomy.bytes_tolerance = problem.bytes_for_mixing;
-  Owners better_mixed = BalancedSearch(roomy).run();
-  const Balance lowest = balance_of(problem, lowest_memory);
-  const Balance mixed = balance_of(problem, better_mixed);
-  const double more_bytes = mixed.bytes_max_over_mean / lowest.bytes_max_over_mean - 1;
-  return lowest.lambda2_by_unit - mixed.lambda2_by_unit > 2 * more_bytes ? better_mixed : lowest_memory;
+  if (problem.flops.empty()) return {};
+  // A random stream of its own, as assign_random takes that of the seed.
+  RandomBits random(problem.seed ^ 0x62616c616e636564);
+  const std::vector<Owners> starts = constructions(problem, random);
+  int64_t pairs = 0;  // of owners, which a search counts
+  bool is_dense = true;
+  for (const std::vector<int>& set : starts.front()) {
+    pairs += std::ssize(set) * std::ssize(set);
+    is_dense = is_dense && std::ssize(set) == problem.workers;
+  }
+  constexpr int64_t kMostPairs = 100'000'000;
+  if (is_dense || pairs > kMostPairs) return starts.front();
+  return BalancedSearch(problem, starts, random).run();
 }
 
 Balance balance_of(const AssignmentProblem& problem, const Owners& owners) {

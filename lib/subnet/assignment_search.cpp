@@ -10,24 +10,6 @@
 namespace sdp {
 namespace {
 
-/// Exponent that scales the total to between 2^52 and 2^53; 0 if there is nothing to scale.
-int scaling_exponent(const std::vector<double>& values, double fixed) {
-  const double total = std::accumulate(values.begin(), values.end(), fixed);
-  return total > 0 ? 52 - std::ilogb(total) : 0;
-}
-
-int64_t scaled(double value, int exponent) {
-  return std::llround(std::ldexp(value, exponent));
-}
-
-std::vector<int64_t> scaled(const std::vector<double>& values, int exponent) {
-  std::vector<int64_t> result;
-  result.reserve(values.size());
-  for (double value : values)
-    result.push_back(scaled(value, exponent));
-  return result;
-}
-
 /// Sum of the fourth powers of the eigenvalues of n K - m 1 1^T, where m is the sum of K divided by n. This
 /// removes the even part of K; of the rest, the largest eigenvalue counts most. Below 2^63 for n <= 16 and 64
 /// groups.
@@ -54,21 +36,22 @@ bool heavier(const AssignmentCost& a, const AssignmentCost& b) {
 
 }  // namespace
 
-SearchLoads::SearchLoads(const AssignmentProblem& problem)
-    : workers(problem.workers), owners(problem.owners), depth(problem.depth) {
-  const int flops_exponent = scaling_exponent(problem.flops, problem.flops_fixed);
-  const int bytes_exponent = scaling_exponent(problem.bytes, problem.bytes_fixed);
-  flops = scaled(problem.flops, flops_exponent);
-  bytes = scaled(problem.bytes, bytes_exponent);
-  flops_fixed = scaled(problem.flops_fixed, flops_exponent);
-  bytes_fixed = scaled(problem.bytes_fixed, bytes_exponent);
+SearchLoads::SearchLoads(const AssignmentProblem& problem) : workers(problem.workers), depth(problem.depth) {
+  const auto scale = [](const std::vector<double>& loads, double fixed, std::vector<int64_t>& scaled) {
+    const double total = std::accumulate(loads.begin(), loads.end(), fixed);
+    const double factor = total > 0 ? 0x1p52 / total : 0;
+    for (const double load : loads)
+      scaled.push_back(std::llround(load * factor));
+    return std::llround(fixed * factor);
+  };
+  flops_fixed = scale(problem.flops, problem.flops_fixed, flops);
+  bytes_fixed = scale(problem.bytes, problem.bytes_fixed, bytes);
 }
 
 AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const Owners& owners, RandomBits& random)
     : loads_(&loads),
       random_(&random),
       n_(loads.workers),
-      p_(loads.owners),
       groups_(static_cast<int>(owners.size())),
       small_(n_ <= kSmallWorkers && groups_ <= kSmallGroups),
       order_(owners.size() * n_),
@@ -79,8 +62,9 @@ AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const Owners& owner
       shared_(static_cast<size_t>(n_) * n_, 0) {
   for (int group = 0; group < groups_; ++group) {
     const std::vector<int>& set = owners[group];
+    p_.push_back(static_cast<int>(set.size()));
     int owned = 0;
-    int others = p_;
+    int others = p_.back();
     for (int worker = 0; worker < n_; ++worker) {
       const bool is_owner = std::binary_search(set.begin(), set.end(), worker);
       const int place = is_owner ? owned++ : others++;
@@ -94,20 +78,25 @@ AssignmentSearch::AssignmentSearch(const SearchLoads& loads, const Owners& owner
         ++shared_[static_cast<size_t>(worker) * n_ + other];
     }
   }
+  const std::vector<int>& stage = loads.depth.stage;
+  stage_of_.assign(groups_, {0, groups_});
+  for (size_t group = 0; group < stage.size(); ++group) {
+    const auto [begin, end] = std::equal_range(stage.begin(), stage.end(), stage[group]);
+    stage_of_[group] = {static_cast<int>(begin - stage.begin()), static_cast<int>(end - stage.begin())};
+  }
   for (int64_t count : shared_)
     squares_ += count * count;
 }
 
 void AssignmentSearch::change_co_ownership(const Replacement& made) {
-  const auto& [group, in, out, of_whole_sets] = made;
-  if (of_whole_sets) return;
+  const auto& [group, in, out] = made;
   const int* list = workers_of(group);
   const int leaving = list[out];
   const int joining = list[in];
   int64_t* shared_leaving = &shared_[static_cast<size_t>(leaving) * n_];
   int64_t* shared_joining = &shared_[static_cast<size_t>(joining) * n_];
   int64_t change = 1 - 2 * shared_leaving[leaving]-- + 1 + 2 * shared_joining[joining]++;
-  for (int place = 0; place < p_; ++place) {
+  for (int place = 0; place < p_[group]; ++place) {
     if (place == in) continue;
     const int other = list[place];
     // (k-1)^2 - k^2 and (k+1)^2 - k^2, each twice because the matrix is symmetric.
@@ -118,13 +107,8 @@ void AssignmentSearch::change_co_ownership(const Replacement& made) {
   squares_ += change;
 }
 
-void AssignmentSearch::change_co_ownership(const std::vector<Replacement>& made) {
-  for (const Replacement& replacement : made)
-    change_co_ownership(replacement);
-}
-
 void AssignmentSearch::exchange_places(const Replacement& replacement) {
-  const auto& [group, in, out, of_whole_sets] = replacement;
+  const auto& [group, in, out] = replacement;
   int* list = workers_of(group);
   const int leaving = list[in];
   const int joining = list[out];
@@ -140,8 +124,8 @@ void AssignmentSearch::exchange_places(const Replacement& replacement) {
   position(group, leaving) = out;
 }
 
-void AssignmentSearch::replace(int group, int worker, int other, bool of_whole_sets) {
-  pending_.push_back({group, position(group, worker), position(group, other), of_whole_sets});
+void AssignmentSearch::replace(int group, int worker, int other) {
+  pending_.push_back({group, position(group, worker), position(group, other)});
   exchange_places(pending_.back());
 }
 
@@ -175,7 +159,7 @@ int64_t AssignmentSearch::concentration() const {
 Owners AssignmentSearch::owners() const {
   Owners result;
   for (int group = 0; group < groups_; ++group) {
-    result.emplace_back(workers_of(group), workers_of(group) + p_);
+    result.emplace_back(workers_of(group), workers_of(group) + p_[group]);
     std::sort(result.back().begin(), result.back().end());
   }
   return result;
@@ -188,61 +172,40 @@ int AssignmentSearch::most_loaded_worker() const {
   return static_cast<int>(std::max_element(loads.begin(), loads.end()) - loads.begin());
 }
 
-/// A random group that the worker owns, or any group if a few draws find none.
-int AssignmentSearch::random_group_of(int worker) {
-  int group = random_->below(groups_);
+/// A random group of the range that the worker owns, or any of them if a few draws find none.
+int AssignmentSearch::random_group_of(int worker, std::pair<int, int> range) {
+  const auto [begin, end] = range;
+  int group = begin + random_->below(end - begin);
   for (int draw = 0; draw < 8 && !owns(worker, group); ++draw)
-    group = random_->below(groups_);
+    group = begin + random_->below(end - begin);
   return group;
 }
 
-void AssignmentSearch::propose_replacement() {
+/// A replacement. If it would make a stage less even, an exchange instead.
+void AssignmentSearch::propose() {
+  if (random_->below(2) == 0) return propose_exchange();
   const int busy = most_loaded_worker();
-  const int group = random_group_of(busy);
-  const int leaving = owns(busy, group) ? busy : workers_of(group)[random_->below(p_)];
-  const int joining = workers_of(group)[p_ + random_->below(n_ - p_)];
+  const int group = random_group_of(busy, {0, groups_});
+  if (p_[group] == n_) return;
+  const int leaving = owns(busy, group) ? busy : workers_of(group)[random_->below(p_[group])];
+  const int joining = workers_of(group)[p_[group] + random_->below(n_ - p_[group])];
   if (!loads_->depth.stage.empty() &&
       wholeness_.in_stage_of(group, leaving) <= wholeness_.in_stage_of(group, joining))
     return propose_exchange();
   replace(group, leaving, joining);
 }
 
+/// Mostly within a stage, whose numbers of groups then stay as they are.
 void AssignmentSearch::propose_exchange() {
-  const bool any = random_->below(2) == 0;
-  const int leaving = any ? random_->below(n_) : most_loaded_worker();
-  const int group = random_group_of(leaving);
-  if (!owns(leaving, group)) return;
-  const int joining = workers_of(group)[p_ + random_->below(n_ - p_)];
-  const int partner = random_group_of(joining);
+  const int leaving = random_->below(2) == 0 ? random_->below(n_) : most_loaded_worker();
+  const int group = random_group_of(leaving, {0, groups_});
+  if (!owns(leaving, group) || p_[group] == n_) return;
+  const int joining = workers_of(group)[p_[group] + random_->below(n_ - p_[group])];
+  const bool anywhere = random_->below(4) == 0;
+  const int partner = random_group_of(joining, anywhere ? std::pair(0, groups_) : stage_of_[group]);
   if (!owns(joining, partner) || owns(leaving, partner)) return;
   replace(group, leaving, joining);
   replace(partner, joining, leaving);
-}
-
-void AssignmentSearch::propose_set_exchange() {
-  const int first = random_->below(groups_);
-  const int second = random_->below(groups_);
-  std::vector<int> only_first;
-  std::vector<int> only_second;
-  for (int place = 0; place < p_; ++place) {
-    if (!owns(workers_of(first)[place], second)) only_first.push_back(workers_of(first)[place]);
-    if (!owns(workers_of(second)[place], first)) only_second.push_back(workers_of(second)[place]);
-  }
-  for (size_t i = 0; i < only_first.size(); ++i) {
-    replace(first, only_first[i], only_second[i], /*of_whole_sets=*/true);
-    replace(second, only_second[i], only_first[i], /*of_whole_sets=*/true);
-  }
-}
-
-void AssignmentSearch::propose() {
-  const int kind = random_->below(8);
-  if (kind == 0) {
-    propose_set_exchange();
-  } else if (kind < 4) {
-    propose_replacement();
-  } else {
-    propose_exchange();
-  }
 }
 
 void AssignmentSearch::run(int64_t moves, int history, const EvenLoads& even) {
@@ -275,7 +238,8 @@ bool AssignmentSearch::accept(AssignmentCost& current, const AssignmentCost& ref
     undo(pending_, /*co_ownership=*/false);
     return false;
   }
-  change_co_ownership(pending_);
+  for (const Replacement& made : pending_)
+    change_co_ownership(made);
   proposed.concentration = concentration();
   if (proposed > current && proposed > reference) {
     undo(pending_);
@@ -289,7 +253,8 @@ void AssignmentSearch::perturb(int times) {
   for (int i = 0; i < times; ++i) {
     pending_.clear();
     propose();
-    change_co_ownership(pending_);
+    for (const Replacement& made : pending_)
+      change_co_ownership(made);
   }
 }
 

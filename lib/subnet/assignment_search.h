@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "subnet/assignment.h"
@@ -39,13 +40,11 @@ struct AssignmentCost {
   auto operator<=>(const AssignmentCost&) const = default;
 };
 
-/// The problem's loads as integers: all are multiplied by one power of two, with a total below 2^53. Loads
-/// that are integers keep their exact proportions.
+/// The problem's loads as integers, with a total of 2^52.
 struct SearchLoads {
   explicit SearchLoads(const AssignmentProblem& problem);
 
   int workers;
-  int owners;
   GroupDepth depth;
   std::vector<int64_t> flops;
   std::vector<int64_t> bytes;
@@ -54,9 +53,9 @@ struct SearchLoads {
 };
 
 /// An assignment that is changed in place. The loads and random numbers given to it must outlive it and its
-/// copies. There are three moves: replace one owner of a group by another worker, let two groups exchange one
-/// owner each, and exchange the whole owner sets of two groups. If the depth of the groups is
-/// given, an owner is replaced only by a worker with fewer groups of the stage.
+/// copies. There are two moves: replace one owner of a group by another worker, and let two groups exchange
+/// one owner each. If the depth of the groups is given, an owner is replaced only by a worker with fewer
+/// groups of the stage.
 class AssignmentSearch {
  public:
   AssignmentSearch(const SearchLoads& loads, const Owners& owners, RandomBits& random);
@@ -68,7 +67,7 @@ class AssignmentSearch {
   /// Makes `times` random moves.
   void perturb(int times);
 
-  AssignmentCost cost(const EvenLoads& even = {}) const;
+  AssignmentCost cost(const EvenLoads& even) const;
   Owners owners() const;
   /// The result of co_ownership (subnet/spectral.h) for the owners, [workers, workers], with groups weighted
   /// by 1.
@@ -80,43 +79,40 @@ class AssignmentSearch {
     int group;
     int in;
     int out;
-    /// Part of an exchange of two groups' whole sets, which does not change co-ownership.
-    bool of_whole_sets;
   };
 
   int* workers_of(int group) { return &order_[static_cast<size_t>(group) * n_]; }
   const int* workers_of(int group) const { return &order_[static_cast<size_t>(group) * n_]; }
   int& position(int group, int worker) { return position_[static_cast<size_t>(group) * n_ + worker]; }
-  bool owns(int worker, int group) const { return position_[static_cast<size_t>(group) * n_ + worker] < p_; }
+  bool owns(int worker, int group) const {
+    return position_[static_cast<size_t>(group) * n_ + worker] < p_[group];
+  }
 
   // A replacement is made in two steps: first places and loads, then co-ownership, which reads the places.
   void exchange_places(const Replacement& replacement);
   void change_co_ownership(const Replacement& made);
-  /// `made`: the replacements of one move. It has at most one replacement of a single owner per group.
-  void change_co_ownership(const std::vector<Replacement>& made);
   /// A replacement is its own inverse. Without `co_ownership`, only the first step was made.
   void undo(std::vector<Replacement>& replacements, bool co_ownership = true);
   bool accept(AssignmentCost& current, const AssignmentCost& reference, const EvenLoads& even);
   AssignmentCost cost_of_loads(const EvenLoads& even) const;
 
   // Moves: each makes the first step of its replacements and adds them to pending_.
-  void replace(int group, int worker, int other, bool of_whole_sets = false);
+  void replace(int group, int worker, int other);
   void propose();
-  void propose_replacement();
   void propose_exchange();
-  void propose_set_exchange();
-  int random_group_of(int worker);
+  int random_group_of(int worker, std::pair<int, int> range);
   int most_loaded_worker() const;
   int64_t concentration() const;
 
   const SearchLoads* loads_;
   RandomBits* random_;
   int n_;
-  int p_;
   int groups_;
-  bool small_;                 // within kSmallWorkers and kSmallGroups
-  std::vector<int> order_;     // [groups, n]: all workers; the first p own the group
-  std::vector<int> position_;  // [groups, n]: inverse of order_
+  bool small_;                                 // within kSmallWorkers and kSmallGroups
+  std::vector<int> p_;                         // by group
+  std::vector<int> order_;                     // [groups, n]: all workers; the first p own the group
+  std::vector<int> position_;                  // [groups, n]: inverse of order_
+  std::vector<std::pair<int, int>> stage_of_;  // by group: the range of its stage's groups
   Wholeness wholeness_;
   std::vector<int64_t> flops_;        // [n]
   std::vector<int64_t> bytes_;        // [n]

@@ -18,13 +18,17 @@ Wholeness::Wholeness(const GroupDepth& depth, int workers, const Owners& owners)
       in_stage_(static_cast<size_t>(workers) * stages_, 0),
       in_block_(static_cast<size_t>(workers) * blocks_, 0),
       excess_(int64_t{workers} * over(blocks_)) {
-  if (depth.stage.empty()) return;
+  if (stages_ == 0) return;
+  for (const std::vector<int>& quotas : depth.quotas)
+    for (const int64_t quota : quotas)
+      squares_ += quota * quota;
   std::vector<int64_t> owned(stages_, 0);
   for (size_t group = 0; group < owners.size(); ++group) {
     owned[depth.stage[group]] += static_cast<int64_t>(owners[group].size());
     for (int worker : owners[group])
       add(static_cast<int>(group), worker);
   }
+  if (!depth.quotas.empty()) return;
   for (int64_t in_stage : owned) {
     const int64_t low = in_stage / workers;
     const int64_t with_one_more = in_stage % workers;
@@ -34,9 +38,12 @@ Wholeness::Wholeness(const GroupDepth& depth, int workers, const Owners& owners)
 
 void Wholeness::change(int group, int worker, int by) {
   if (stages_ == 0) return;
-  int& in_stage = in_stage_[static_cast<size_t>(worker) * stages_ + depth_->stage[group]];
-  squares_ += int64_t{2} * by * in_stage + 1;  // (k + by)^2 - k^2
+  const int stage = depth_->stage[group];
+  int& in_stage = in_stage_[static_cast<size_t>(worker) * stages_ + stage];
+  const int quota = depth_->quotas.empty() ? 0 : depth_->quotas[stage][worker];
+  squares_ += int64_t{2} * by * (in_stage - quota) + 1;  // (k + by)^2 - k^2
   in_stage += by;
+  if (blocks_ == 0) return;
   change_block(&in_block_[static_cast<size_t>(worker) * blocks_], depth_->block[group], by);
 }
 

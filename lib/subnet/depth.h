@@ -14,14 +14,15 @@
 
 namespace sdp {
 
-/// Where groups (see subnet/assignment.h) are in the depth of the network. Both lists are by group and
-/// ascending. Empty lists: nothing is asked of the workers' shares.
+/// Where groups (see subnet/assignment.h) are in the depth of the network.
 struct GroupDepth {
+  /// By group, ascending from 0; in neuron construction, the branch or block that the groups are slices of.
+  /// Empty: nothing is asked of the workers' shares.
   std::vector<int> stage = {};
-  std::vector<int> block = {};
+  std::vector<int> block = {};  ///< by group, ascending; empty: gaps of any length are accepted
   int longest_gap = 0;  ///< number of consecutive blocks without any group of a worker that is accepted
-
-  bool operator==(const GroupDepth&) const = default;
+  /// [stages, workers]: how many of a stage's groups each worker is to own. Empty: equally many.
+  std::vector<std::vector<int>> quotas = {};
 };
 
 /// How far an assignment is from whole subnetworks. Kept up to date owner by owner.
@@ -36,9 +37,9 @@ class Wholeness {
   /// Number of groups that the worker has in the group's stage.
   int in_stage_of(int group, int worker) const { return stages_of(worker)[depth_->stage[group]]; }
 
-  /// 0 if the workers' numbers of groups differ by at most one in every stage and no gap is longer than
-  /// accepted. Otherwise the sum over stages of the squared numbers, less the least possible, and of the
-  /// blocks by which gaps are too long.
+  /// 0 if the workers' numbers of groups differ by at most one in every stage, or from their quotas not at
+  /// all, and no gap is longer than accepted. Otherwise the sum over stages of the squared numbers, or
+  /// differences from quotas, less the least possible, and of the blocks by which gaps are too long.
   int64_t shortfall() const { return squares_ + excess_; }
 
  private:

@@ -132,7 +132,7 @@ ExchangePlan make_exchange_plan(const SubnetPlan& plan, const SlotMap& slot_map,
     std::map<int, std::vector<int>> parameters_of_unit;
     for (size_t i = begin; i < end; ++i)
       for (int unit : plan.units_of(parameters[i]))
-        if (!plan.owners(unit).empty() || plan.keeps_frozen_units())  // nobody stores others
+        if (!plan.owners(unit).empty() || plan.is_kept_frozen(unit))  // nobody stores others
           parameters_of_unit[unit].push_back(static_cast<int>(i));
     for (const auto& [unit, indices] : parameters_of_unit)
       for (int index : indices)
@@ -151,7 +151,7 @@ ExchangePlan make_exchange_plan(const SubnetPlan& plan, const SlotMap& slot_map,
         if (!holders) holders = slot_map.processes_of(owners);
         segment.holders = *holders;
       }
-      segment.readers = plan.keeps_frozen_units() ? everyone : segment.holders;
+      segment.readers = plan.is_kept_frozen(segment.unit) ? everyone : segment.holders;
       segment.owner_slots = static_cast<int>(owners.size()) * slot_map.replicas;
       segment.alignment = kAlignmentBytes / bytes_of(sum_type(options.precision));
     }

@@ -1,6 +1,7 @@
 #include "subnet/plan.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <numeric>
@@ -68,8 +69,58 @@ std::vector<Unit> units_of_layout(const ModelLayout& layout, const SubnetworkSpe
   return units;
 }
 
+/// By branch: the first rule that matches it; -1 if none does. Throws UsageError that names every rule
+/// without a branch, and blocks that rules would split.
+std::vector<int> match_rules(const ModelLayout& layout, const SubnetworkSpec& spec) {
+  std::vector<int> rule_of_branch;
+  std::vector<int> branches_of(spec.rules.size());
+  for (const BranchLayout& branch : layout.branches) {
+    const auto matches = [&](const SubnetworkRule& rule) {
+      return rule.match == SubnetworkRule::kStrided
+                 ? branch.stream.input != branch.stream.output
+                 : fnmatch(rule.match.c_str(), branch.name.c_str(), 0) == 0;
+    };
+    const auto first = std::ranges::find_if(spec.rules, matches);
+    rule_of_branch.push_back(first == spec.rules.end() ? -1 : static_cast<int>(first - spec.rules.begin()));
+    if (first != spec.rules.end()) ++branches_of[rule_of_branch.back()];
+  }
+  std::vector<std::string> wrong;
+  for (size_t r = 0; r < spec.rules.size(); ++r)
+    if (branches_of[r] == 0)
+      wrong.push_back(fmt::format(
+          "subnetwork.rules[{}].match: '{}' matches no branch that is left by the rules before it. The "
+          "branches of {} have names such as {} and {}.",
+          r, spec.rules[r].match, layout.name, layout.branches.front().name, layout.branches.back().name));
+  for (size_t b = 1; b < layout.branches.size() && spec.unit == UnitKind::kBlock; ++b)
+    if (layout.branches[b].block == layout.branches[b - 1].block &&
+        rule_of_branch[b] != rule_of_branch[b - 1])
+      wrong.push_back(fmt::format(
+          "subnetwork.rules: {} and {} are branches of one block, but different rules apply to them. "
+          "Expected "
+          "one rule for both, or subnetwork.unit: branch, which gives every branch owners of its own.",
+          layout.branches[b - 1].name, layout.branches[b].name));
+  if (wrong.size() > 3) wrong.resize(3);
+  if (!wrong.empty()) throw UsageError(fmt::format("{}", fmt::join(wrong, "\n")));
+  return rule_of_branch;
+}
+
 double share_of_width(const BranchLayout& branch, int64_t width) {
   return static_cast<double>(width) / static_cast<double>(branch.hidden_width);
+}
+
+/// 1/C of every branch that workers lack. Throws UsageError if a parameter that all workers share acts on a
+/// branch's output: it would be scaled in training, but not in the assembled model.
+std::vector<double> inverse_scales(const SubnetPlan& plan) {
+  for (const ParameterLayout& parameter : plan.layout.parameters)
+    if (parameter.scales_branch_output && !plan.is_divided(parameter))
+      throw UsageError(fmt::format(
+          "subnetwork.branch_scale: inverse is not possible in construction {} of {}: {}, which acts on the "
+          "output of a branch, is shared by all workers. Expected none, or construction block.",
+          name_of(plan.construction), plan.layout.name, parameter.name));
+  std::vector<double> scales;
+  for (int branch = 0; branch < static_cast<int>(plan.layout.branches.size()); ++branch)
+    scales.push_back(plan.masking[branch] == Masking::kForward ? 1 / plan.coverage(branch) : 1);
+  return scales;
 }
 
 void check_invariants(const SubnetPlan& plan) {
@@ -78,8 +129,8 @@ void check_invariants(const SubnetPlan& plan) {
     if (unit.begin != covered[unit.branch] || unit.end <= unit.begin)
       throw std::logic_error("units of branch " + plan.layout.branches[unit.branch].name + " leave a gap");
     covered[unit.branch] = unit.end;
-    if (static_cast<int>(unit.owners.size()) != plan.owners_per_unit || unit.owners.back() >= plan.workers)
-      throw std::logic_error("a unit does not have exactly p different owners");
+    if (unit.owners.empty() || unit.owners.back() >= plan.workers)
+      throw std::logic_error("a unit does not have owners among the workers");
   }
   for (size_t b = 0; b < covered.size(); ++b)
     if (covered[b] != plan.layout.branches[b].hidden_width)
@@ -88,9 +139,56 @@ void check_invariants(const SubnetPlan& plan) {
 
 }  // namespace
 
+std::pair<int, int> SubnetPlan::owners_range() const {
+  std::pair<int, int> range(workers, units.empty() ? workers : 0);
+  for (const Unit& unit : units) {
+    const auto owners = static_cast<int>(unit.owners.size());
+    range = {std::min(range.first, owners), std::max(range.second, owners)};
+  }
+  return range;
+}
+
+std::optional<int> SubnetPlan::owners_per_unit() const {
+  const auto [fewest, most] = owners_range();
+  return fewest == most ? std::optional(most) : std::nullopt;
+}
+
+double SubnetPlan::coverage() const {
+  if (const std::optional<int> p = owners_per_unit()) return static_cast<double>(*p) / workers;
+  double owned = 0;
+  double all = 0;
+  for (int u = 0; u < static_cast<int>(units.size()); ++u) {
+    const auto parameters = static_cast<double>(unit_parameters(u));
+    owned += parameters * static_cast<double>(units[u].owners.size());
+    all += parameters;
+  }
+  return owned / (all * workers);
+}
+
+double SubnetPlan::coverage(int branch) const {
+  int64_t owned = 0;
+  for (const int u : units_in(branch))
+    owned += (units[u].end - units[u].begin) * static_cast<int64_t>(units[u].owners.size());
+  return static_cast<double>(owned) / static_cast<double>(layout.branches[branch].hidden_width * workers);
+}
+
+bool SubnetPlan::is_kept_frozen(int unit) const {
+  return unit != kSharedUnit && is_frozen_branch(units.at(unit).branch);
+}
+
+bool SubnetPlan::keeps_frozen_units() const {
+  return std::ranges::any_of(
+      masking, [](Masking of_branch) { return rule_of(of_branch).not_owned == Holding::kFrozen; });
+}
+
+Masking SubnetPlan::main_masking() const {
+  const auto backward = std::ranges::count(masking, Masking::kBackward);
+  return 2 * backward > std::ssize(masking) ? Masking::kBackward : Masking::kForward;
+}
+
 Holding SubnetPlan::holding(int worker, int unit) const {
   if (owners(unit).contains(worker)) return Holding::kOwned;
-  return rule_of(masking).not_owned;
+  return rule_of(masking.at(units[unit].branch)).not_owned;
 }
 
 const MemberSet& SubnetPlan::owners(int unit) const {
@@ -122,7 +220,7 @@ int64_t SubnetPlan::owned_width(int worker, int branch) const {
 }
 
 int64_t SubnetPlan::frozen_width(int worker, int branch) const {
-  return keeps_frozen_units() ? layout.branches[branch].hidden_width - owned_width(worker, branch) : 0;
+  return is_frozen_branch(branch) ? layout.branches[branch].hidden_width - owned_width(worker, branch) : 0;
 }
 
 bool SubnetPlan::owns_any_of(int worker, int branch) const {
@@ -152,7 +250,7 @@ SubnetPlan SubnetPlan::of_worker(int worker) const {
 }
 
 bool SubnetPlan::has_branch(int worker, int branch) const {
-  return construction == Construction::kNeuron || keeps_frozen_units() || owns_any_of(worker, branch);
+  return construction == Construction::kNeuron || is_frozen_branch(branch) || owns_any_of(worker, branch);
 }
 
 std::vector<int> SubnetPlan::units_with(int worker, Holding wanted) const {
@@ -189,7 +287,7 @@ double SubnetPlan::worker_flops(int worker) const {
   for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
     const Flops& unsliced = layout.branches[b].unsliced_flops;
     if (unsliced.forward == 0) continue;
-    const bool has_slices = keeps_frozen_units() || owned_width(worker, b) > 0;
+    const bool has_slices = is_frozen_branch(b) || owned_width(worker, b) > 0;
     flops += has_slices ? unsliced.training() : unsliced.forward;
   }
   return flops;
@@ -206,9 +304,15 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
   SubnetPlan plan;
   plan.layout = layout;
   plan.workers = static_cast<int>(spec.workers);
-  plan.owners_per_unit = static_cast<int>(owners_of(spec.coverage, spec.workers));
   plan.construction = spec.construction;
-  plan.masking = spec.masking;
+  const std::vector<int> rule_of_branch = match_rules(layout, spec);
+  std::vector<int> owners_of_branch;
+  for (const int rule : rule_of_branch) {
+    const SubnetworkRule own = rule < 0 ? SubnetworkRule() : spec.rules[rule];
+    plan.masking.push_back(own.masking.value_or(spec.masking));
+    owners_of_branch.push_back(
+        static_cast<int>(owners_of(own.coverage.value_or(spec.coverage), spec.workers)));
+  }
   std::vector<int> everyone(plan.workers);
   std::iota(everyone.begin(), everyone.end(), 0);
   plan.everyone_ = std::move(everyone);
@@ -218,8 +322,9 @@ SubnetPlan make_plan(const ModelLayout& layout, const SubnetworkSpec& spec, uint
   for (const Unit& unit : plan.units)
     ++plan.first_unit_[unit.branch + 1];
   std::partial_sum(plan.first_unit_.begin(), plan.first_unit_.end(), plan.first_unit_.begin());
-  assign_owners(plan, spec, seed);
+  assign_owners(plan, spec, owners_of_branch, seed);
   check_invariants(plan);
+  if (spec.branch_scale == TrainingScale::kInverse) plan.branch_scales = inverse_scales(plan);
   return plan;
 }
 
@@ -227,9 +332,10 @@ SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction) {
   SubnetworkSpec everything;
   everything.workers = plan.workers;
   everything.construction = construction;
-  everything.masking = plan.masking;
   everything.assignment = Assignment::kWindow;
-  return make_plan(plan.layout, everything, 0);
+  SubnetPlan dense = make_plan(plan.layout, everything, 0);
+  dense.masking = plan.masking;
+  return dense;
 }
 
 double mean_worker_flops(const SubnetPlan& plan) {
@@ -244,16 +350,31 @@ double flops_share(const SubnetPlan& plan) {
 }
 
 bool has_subnetworks(const SubnetPlan& plan) {
-  return !plan.keeps_frozen_units() && plan.coverage() < 1;
+  const auto everyone = plan.owners(kSharedUnit).size();
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u)
+    if (!plan.is_kept_frozen(u) && plan.units[u].owners.size() < everyone) return true;
+  return false;
+}
+
+std::string coverage_text(const SubnetPlan& plan) {
+  const auto [fewest, most] = plan.owners_range();
+  return fewest == most ? fmt::format("{}/{}", most, plan.workers)
+                        : fmt::format("{:.3g} ({}/{} to {}/{})", plan.coverage(), fewest, plan.workers, most,
+                                      plan.workers);
+}
+
+std::string masking_text(const SubnetPlan& plan) {
+  const bool is_mixed = std::ranges::count(plan.masking, plan.main_masking()) < std::ssize(plan.masking);
+  return is_mixed ? "mixed" : std::string(name_of(plan.main_masking()));
 }
 
 PlanIdentity identity_of(const SubnetPlan& plan) {
   PlanIdentity identity{.model = plan.layout.name,
                         .workers = plan.workers,
-                        .owners_per_unit = plan.owners_per_unit,
+                        .owners_per_unit = plan.owners_per_unit(),
                         .coverage = plan.coverage(),
                         .construction = plan.construction,
-                        .masking = plan.masking,
+                        .masking = plan.main_masking(),
                         .units = {}};
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
     const Unit& unit = plan.units[u];
@@ -262,6 +383,9 @@ PlanIdentity identity_of(const SubnetPlan& plan) {
                               .end = unit.end,
                               .parameters = plan.unit_parameters(u),
                               .flops = plan.unit_flops(u).training(),
+                              .masking = plan.masking[unit.branch] == identity.masking
+                                             ? std::nullopt
+                                             : std::optional(plan.masking[unit.branch]),
                               .owners = unit.owners.members()});
   }
   return identity;

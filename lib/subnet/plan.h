@@ -1,11 +1,13 @@
 #pragma once
 
 // SubnetPlan says which worker owns which unit. It is made from a layout and the `subnetwork` section. Its
-// invariants (exactly p owners per unit, every branch covered by its units) are checked when it is made.
+// invariants (as many owners per unit as requested, every branch covered by its units) are checked when it is
+// made.
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "subnet/layout.h"
@@ -33,15 +35,27 @@ constexpr int kSharedUnit = -1;
 
 struct SubnetPlan {
   ModelLayout layout;
-  int workers = 1;          ///< n
-  int owners_per_unit = 1;  ///< p
+  int workers = 1;  ///< n
   Construction construction = Construction::kBlock;
-  Masking masking = Masking::kForward;
-  std::vector<Unit> units;  ///< in order of depth
+  std::vector<Masking> masking;  ///< by branch
+  std::vector<Unit> units;       ///< in order of depth
+  /// By branch: factor on its output in a subnetwork (subnetwork.branch_scale). Empty: 1.
+  std::vector<double> branch_scales;
 
-  double coverage() const { return static_cast<double>(owners_per_unit) / workers; }
-  /// Whether workers store the units that they do not own as frozen values, and therefore the full model.
-  bool keeps_frozen_units() const { return rule_of(masking).not_owned == Holding::kFrozen; }
+  /// p of all units; none if they differ (subnetwork.rules, subnetwork.capacities).
+  std::optional<int> owners_per_unit() const;
+  /// The smallest and the largest number of owners of a unit. Without a unit, n.
+  std::pair<int, int> owners_range() const;
+  /// C: the share of workers that own a unit, and its mean over the parameters of all units if it differs.
+  double coverage() const;
+  /// The same of one branch, as a mean over its hidden width.
+  double coverage(int branch) const;
+  /// Whether the workers that do not own the unit store it as frozen values.
+  bool is_kept_frozen(int unit) const;
+  /// Whether any unit is, or would be, kept frozen.
+  bool keeps_frozen_units() const;
+  /// The masking of most branches.
+  Masking main_masking() const;
   Holding holding(int worker, int unit) const;
   const MemberSet& owners(int unit) const;  ///< all workers for kSharedUnit
 
@@ -97,6 +111,10 @@ struct SubnetPlan {
  private:
   std::vector<int> units_in(int branch) const;
 
+  bool is_frozen_branch(int branch) const {
+    return rule_of(masking.at(branch)).not_owned == Holding::kFrozen;
+  }
+
   MemberSet everyone_;
   std::vector<int> first_unit_;  ///< by branch, followed by the number of units
   friend SubnetPlan make_plan(const ModelLayout&, const SubnetworkSpec&, uint64_t);
@@ -114,12 +132,14 @@ SubnetPlan dense_plan(const SubnetPlan& plan, Construction construction);
 double mean_worker_flops(const SubnetPlan& plan);
 double flops_share(const SubnetPlan& plan);
 
-/// Whether workers train subnetworks smaller than the full model: forward masking below full coverage.
+/// Whether workers train subnetworks smaller than the full model: some unit that not all of them own is
+/// absent.
 bool has_subnetworks(const SubnetPlan& plan);
 
 /// The part of make_plan that sets the owners, as the `subnetwork` section requests or as another plan.json
-/// says; all other members of the plan must be set.
-void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed);
+/// says; all other members of the plan must be set. `owners_of_branch`: p of each branch's units.
+void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, const std::vector<int>& owners_of_branch,
+                   uint64_t seed);
 
 /// Warnings about what the plan's user may not want: one sentence if workers own no unit, and one if groups
 /// of workers own no unit in common. Groups are the connected components of the graph that connects two
@@ -134,7 +154,8 @@ struct UnitFigures {
   int64_t begin = 0;  ///< hidden range [begin, end) of the branch
   int64_t end = 0;
   int64_t parameters = 0;
-  double flops = 0;  ///< of training, per sample
+  double flops = 0;                ///< of training, per sample
+  std::optional<Masking> masking;  ///< if it is not the plan's
   std::vector<int> owners;
 
   template <class Visitor>
@@ -144,6 +165,7 @@ struct UnitFigures {
     field("end", &UnitFigures::end);
     field("parameters", &UnitFigures::parameters);
     field("flops", &UnitFigures::flops);
+    field("masking", &UnitFigures::masking);
     field("owners", &UnitFigures::owners);
   }
 };
@@ -151,10 +173,10 @@ struct UnitFigures {
 struct PlanIdentity {
   std::string model;
   int workers = 0;
-  int owners_per_unit = 0;
+  std::optional<int> owners_per_unit;  ///< none if units differ
   double coverage = 1;
   Construction construction = Construction::kBlock;
-  Masking masking = Masking::kForward;
+  Masking masking = Masking::kForward;  ///< of the units that say nothing else
   std::vector<UnitFigures> units;
 
   template <class Visitor>
@@ -168,6 +190,11 @@ struct PlanIdentity {
     field("units", &PlanIdentity::units);
   }
 };
+
+/// "4/8"; if units differ, the mean and the range: "0.613 (2/8 to 8/8)".
+std::string coverage_text(const SubnetPlan& plan);
+/// "forward", "backward", or "mixed".
+std::string masking_text(const SubnetPlan& plan);
 
 PlanIdentity identity_of(const SubnetPlan& plan);
 /// XXH3-128 of the identity as JSON, in hexadecimal.

@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "spec/error.h"
 #include "spec/text.h"
@@ -41,11 +43,12 @@ Groups groups_of(const SubnetPlan& plan, UnitKind kind) {
   return groups;
 }
 
-AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups, uint64_t seed) {
+AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& groups,
+                                     const std::vector<int>& owners_of_branch, uint64_t seed) {
   const std::vector<int>& group = groups.of_unit;
   AssignmentProblem problem;
   problem.workers = plan.workers;
-  problem.owners = plan.owners_per_unit;
+  problem.owners.assign(groups.family.size(), 0);
   problem.seed = seed;
   problem.flops.assign(groups.family.size(), 0);
   problem.bytes.assign(groups.family.size(), 0);
@@ -56,6 +59,7 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
   problem.bytes_fixed = static_cast<double>(plan.layout.parameter_count());
   for (size_t u = 0; u < group.size(); ++u) {
     const double parameters = static_cast<double>(plan.unit_parameters(static_cast<int>(u)));
+    problem.owners[group[u]] = owners_of_branch[plan.units[u].branch];
     problem.flops[group[u]] += plan.unit_flops(static_cast<int>(u)).training();
     problem.bytes[group[u]] += parameters;
     problem.bytes_fixed -= parameters;
@@ -63,9 +67,9 @@ AssignmentProblem assignment_problem(const SubnetPlan& plan, const Groups& group
   return problem;
 }
 
-/// In block construction, where a group is a branch or a block.
-GroupDepth depth_of_groups(const SubnetPlan& plan, const Groups& groups) {
-  const int p = plan.owners_per_unit;
+GroupDepth depth_of_groups(const SubnetPlan& plan, const Groups& groups, const std::vector<int>& owners) {
+  if (plan.construction == Construction::kNeuron) return {.stage = groups.family};
+  const int p = *std::ranges::min_element(owners);
   GroupDepth depth{.longest_gap = (plan.workers + p - 1) / p + 1};  // ceil(n/p) + 1
   const std::vector<int> stage = stages(plan.layout);
   for (size_t u = 0; u < plan.units.size(); ++u) {
@@ -77,8 +81,31 @@ GroupDepth depth_of_groups(const SubnetPlan& plan, const Groups& groups) {
   return depth;
 }
 
+/// How many of the slices of each family every worker owns: its capacity's share, rounded. Throws
+/// UsageError if this leaves a slice without an owner.
+std::vector<std::vector<int>> quotas_of(const SubnetPlan& plan, const SubnetworkSpec& spec,
+                                        const Groups& groups) {
+  std::vector<std::vector<int>> quotas(groups.family.back() + 1);
+  for (int family = 0; family < static_cast<int>(quotas.size()); ++family) {
+    const auto [begin, end] = std::equal_range(groups.family.begin(), groups.family.end(), family);
+    const auto slices = static_cast<int>(end - begin);
+    if (slices == 0) continue;
+    for (const Coverage& capacity : spec.capacities)
+      quotas[family].push_back(static_cast<int>(std::lround(value_of(capacity) * slices)));
+    const int owned = std::accumulate(quotas[family].begin(), quotas[family].end(), 0);
+    if (owned < slices)
+      throw UsageError(fmt::format(
+          "subnetwork.capacities: the workers own {} slices of {}, which has {}. Expected capacities of "
+          "which "
+          "every slice has an owner: larger ones, or more slices (subnetwork.slices_per_branch).",
+          owned, plan.layout.branches[plan.units[begin - groups.family.begin()].branch].name, slices));
+  }
+  return quotas;
+}
+
 /// Reads owner sets from a plan.json and matches them by branch name and hidden range.
-void assign_from_file(SubnetPlan& plan, const std::string& path) {
+/// `owners_of_branch`: expected numbers; 0 if any is.
+void assign_from_file(SubnetPlan& plan, const std::string& path, const std::vector<int>& owners_of_branch) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("subnetwork.assignment_file: {}: {}", path, why));
   };
@@ -116,34 +143,33 @@ void assign_from_file(SubnetPlan& plan, const std::string& path) {
       refuse(fmt::format("has no unit {}[{}:{}], which this model has", branch, unit.begin, unit.end));
     const std::vector<int>& set = found->second;
     const bool distinct = std::adjacent_find(set.begin(), set.end()) == set.end();
-    if (static_cast<int>(set.size()) != plan.owners_per_unit || !distinct || set.front() < 0 ||
+    const int expected = owners_of_branch[unit.branch];
+    if (set.empty() || (expected > 0 && std::ssize(set) != expected) || !distinct || set.front() < 0 ||
         set.back() >= plan.workers)
-      refuse(fmt::format("unit {} has owners [{}]; expected {} different workers in 0..{}", branch,
-                         fmt::join(set, ", "), plan.owners_per_unit, plan.workers - 1));
+      refuse(fmt::format("unit {} has owners [{}]; expected {}different workers in 0..{}", branch,
+                         fmt::join(set, ", "), expected > 0 ? fmt::format("{} ", expected) : "",
+                         plan.workers - 1));
     unit.owners = set;
   }
 }
 
 }  // namespace
 
-void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, uint64_t seed) {
-  if (spec.assignment == Assignment::kFile) {
-    assign_from_file(plan, spec.assignment_file);
-    return;
-  }
+void assign_owners(SubnetPlan& plan, const SubnetworkSpec& spec, const std::vector<int>& owners_of_branch,
+                   uint64_t seed) {
+  if (spec.assignment == Assignment::kFile)
+    return assign_from_file(
+        plan, spec.assignment_file,
+        spec.capacities.empty() ? owners_of_branch : std::vector<int>(owners_of_branch.size(), 0));
+  if (plan.units.empty()) return;
   const Groups groups = groups_of(plan, spec.unit);
-  AssignmentProblem problem = assignment_problem(plan, groups, seed);
-  const bool equal_units = spec.assignment == Assignment::kEqualUnits;
-  const auto balanced = [&] {
-    if (plan.construction == Construction::kNeuron)
-      return assign_balanced_slices(problem, groups.family, equal_units);
-    problem.depth = depth_of_groups(plan, groups);
-    if (equal_units) problem.depth.stage.assign(groups.family.size(), 0);
-    return assign_balanced(problem);
-  };
+  AssignmentProblem problem = assignment_problem(plan, groups, owners_of_branch, seed);
+  problem.depth = depth_of_groups(plan, groups, problem.owners);
+  if (spec.assignment == Assignment::kEqualUnits) problem.depth.stage.assign(groups.family.size(), 0);
+  if (!spec.capacities.empty()) problem.depth.quotas = quotas_of(plan, spec, groups);
   const Owners of_group = spec.assignment == Assignment::kWindow   ? assign_window(problem)
                           : spec.assignment == Assignment::kRandom ? assign_random(problem)
-                                                                   : balanced();
+                                                                   : assign_balanced(problem);
   const std::vector<MemberSet> owners(of_group.begin(), of_group.end());
   for (size_t u = 0; u < plan.units.size(); ++u)
     plan.units[u].owners = owners[groups.of_unit[u]];

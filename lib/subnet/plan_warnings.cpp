@@ -69,7 +69,7 @@ std::vector<std::vector<int>> connected_groups(const SubnetPlan& plan) {
 /// Of a forward-masked plan of whole branches: the workers that have no branch of some stage. Empty if there
 /// are none.
 std::string lacking_stages(const SubnetPlan& plan, const std::vector<bool>& owns_units) {
-  if (plan.construction != Construction::kBlock || plan.masking != Masking::kForward) return "";
+  if (plan.construction != Construction::kBlock || plan.keeps_frozen_units()) return "";
   std::vector<std::vector<int>> lacking;  // by stage
   std::vector<std::set<int>> blocks;      // by stage
   const std::vector<int> stage = stages(plan.layout);
@@ -94,7 +94,7 @@ std::string lacking_stages(const SubnetPlan& plan, const std::vector<bool>& owns
   if (texts.empty()) return "";
   return fmt::format(
       "workers without a branch in a stage: {}. {}", cut_off_and_joined(texts, "; "),
-      plan.owners_per_unit >= owners_needed
+      plan.owners_range().first >= owners_needed
           ? "With assignment balanced every worker has a branch in every stage."
           : fmt::format("Every worker can have one from coverage {}/{} on.", owners_needed, plan.workers));
 }
@@ -119,7 +119,7 @@ std::vector<std::string> plan_warnings(const SubnetPlan& plan) {
         "fewer workers, every worker may own a unit.",
         idle.size() == 1 ? "worker" : "workers", ranges(idle), idle.size() == 1 ? "owns" : "own"));
   if (const std::string text = lacking_stages(plan, owns_units); !text.empty()) warnings.push_back(text);
-  if (groups.size() > 1 && plan.owners_per_unit == 1) {
+  if (groups.size() > 1 && plan.owners_range().second == 1) {
     warnings.push_back(
         fmt::format("every unit has one owner (coverage 1/{}): workers average the gradients of the shared "
                     "parameters only, not those of units.",

@@ -6,14 +6,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <map>
-#include <numeric>
 #include <stdexcept>
-#include <utility>
-
-#include "subnet/random_bits.h"
 
 namespace sdp {
 namespace {
@@ -92,79 +86,6 @@ void add_counted(std::vector<double>& k, size_t n, const Owners& owners, const s
   }
 }
 
-using Vector = std::vector<double>;
-
-double dot(const Vector& a, const Vector& b) {
-  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-}
-
-/// K x, for a symmetric K.
-Vector product(const std::vector<double>& k, const Vector& x) {
-  Vector result(x.size(), 0);
-  for (size_t row = 0; row < x.size(); ++row) {
-    const double* of_row = &k[row * x.size()];
-    for (size_t column = 0; column < x.size(); ++column)
-      result[column] += of_row[column] * x[row];
-  }
-  return result;
-}
-
-/// An upper bound of the largest eigenvalue of a K without negative entries.
-double largest_from_above(const std::vector<double>& k, size_t size) {
-  constexpr int kSteps = 12;
-  Vector x(size, 1);
-  double bound = 0;
-  for (int step = 0; step < kSteps; ++step) {
-    Vector next = product(k, x);
-    bound = 0;
-    for (size_t i = 0; i < size; ++i)
-      if (x[i] > 0) bound = std::max(bound, next[i] / x[i]);
-    const double largest = *std::max_element(next.begin(), next.end());
-    if (largest <= 0) return 0;
-    for (double& entry : next)
-      entry /= largest;
-    x = std::move(next);
-  }
-  return bound;
-}
-
-/// Second largest Ritz value of K in a Krylov space of at most `steps` dimensions.
-double second_ritz_value(const std::vector<double>& k, size_t size, size_t steps) {
-  RandomBits random(0);
-  std::vector<Vector> basis;
-  Vector diagonal, below;  // of T, the tridiagonal matrix that represents K in the basis
-  Vector next(size);
-  for (double& entry : next)
-    entry = 1 + random.below(1 << 20) * 0x1p-20;
-  while (basis.size() < steps) {
-    const double norm = std::sqrt(dot(next, next));
-    constexpr double kExhausted = 1e-9;  // relative to the largest entry of T: the space is invariant
-    if (!basis.empty()) {
-      const double scale = *std::max_element(diagonal.begin(), diagonal.end());
-      if (norm <= kExhausted * scale) break;
-      below.push_back(norm);
-    }
-    for (double& entry : next)
-      entry /= norm;
-    basis.push_back(next);
-    next = product(k, basis.back());
-    diagonal.push_back(dot(next, basis.back()));
-    for (int again = 0; again < 2; ++again) {  // orthogonalize twice, because of rounding
-      for (const Vector& vector : basis) {
-        const double along = dot(next, vector);
-        for (size_t i = 0; i < size; ++i)
-          next[i] -= along * vector[i];
-      }
-    }
-  }
-  if (basis.size() < 2) return 0;
-  Solver solver;
-  solver.computeFromTridiagonal(Eigen::Map<const Eigen::VectorXd>(diagonal.data(), std::ssize(diagonal)),
-                                Eigen::Map<const Eigen::VectorXd>(below.data(), std::ssize(below)),
-                                Eigen::EigenvaluesOnly);
-  return eigenvalues_of(solver)[1];
-}
-
 std::vector<double> degree_normalized(const std::vector<double>& k, int workers) {
   const auto n = static_cast<size_t>(workers);
   std::vector<double> inverse_root(n, 0);  // 0 for a worker without units
@@ -224,14 +145,6 @@ std::vector<double> symmetric_eigenvalues(const std::vector<double>& matrix, int
 
 double lambda2(const std::vector<double>& co_ownership, int workers) {
   return second_over_first(symmetric_eigenvalues(co_ownership, workers));
-}
-
-double lambda2_from_below(const std::vector<double>& co_ownership, int workers) {
-  constexpr size_t kSteps = 64;
-  const auto n = static_cast<size_t>(workers);
-  const double largest = largest_from_above(co_ownership, n);
-  if (workers < 2 || largest <= 0) return 0;
-  return std::max(0.0, second_ritz_value(co_ownership, n, std::min(n, kSteps)) / largest);
 }
 
 Spectrum spectrum_of(const Owners& owners, const std::vector<double>& weights, int workers) {

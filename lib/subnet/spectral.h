@@ -47,11 +47,6 @@ std::vector<double> symmetric_eigenvalues(const std::vector<double>& matrix, int
 /// Second largest eigenvalue of K over its largest.
 double lambda2(const std::vector<double>& co_ownership, int workers);
 
-/// A lower bound of lambda2, up to rounding, from 64 steps of the Lanczos method. It takes time proportional
-/// to n^2 instead of n^3. Ritz values are at most the eigenvalues (Cauchy interlacing), and the largest
-/// eigenvalue is at most max_i (K x)_i / x_i for any x > 0 (Collatz 1942).
-double lambda2_from_below(const std::vector<double>& co_ownership, int workers);
-
 /// The spectrum of the co-ownership matrix of these owner sets and weights.
 Spectrum spectrum_of(const Owners& owners, const std::vector<double>& weights, int workers);
 

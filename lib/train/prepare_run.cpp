@@ -102,9 +102,9 @@ void tell_resumed(const PreparedRun& run, const Experiment& saved, const RunStep
     const SubnetPlan& plan = run.experiment.plan;
     const bool has_statistics = !plan.layout.buffers.empty();
     return console.info(fmt::format(
-        "the network is divided anew, among {} workers of coverage {}/{}, {} replicas: values and optimizer "
+        "the network is divided anew, among {} workers of coverage {}, {} replicas: values and optimizer "
         "state are carried over{}",
-        plan.workers, plan.owners_per_unit, plan.workers, run.experiment.spec.subnetwork.replicas,
+        plan.workers, coverage_text(plan), run.experiment.spec.subnetwork.replicas,
         has_statistics ? ", BatchNorm statistics are averaged over owners" : ""));
   }
   const bool sums_alike = manifest.processes == processes || run.experiment.spec.exchange.is_local();

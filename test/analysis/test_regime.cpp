@@ -39,9 +39,9 @@ TEST_CASE("a regime's plan has the spec's workers and coverage and the regime's 
   for (const Regime regime : all_regimes()) {
     const SubnetPlan plan = plan_of_regime(spec, regime, std::nullopt);
     CHECK(plan.workers == 4);
-    CHECK(plan.owners_per_unit == 2);
+    CHECK(plan.owners_per_unit() == 2);
     CHECK((plan.construction == regime.construction));
-    CHECK((plan.masking == regime.masking));
+    CHECK((plan.main_masking() == regime.masking));
     CHECK(plan.units.size() == (regime.construction == Construction::kBlock ? 3 : 12));
   }
 }

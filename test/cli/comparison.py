@@ -66,7 +66,9 @@ def compare_run(run_dir, data, learning_rate=None, ends=None):
     regime = buffers = None
     compared, correct, begin = 0, {}, 0
     for end in ends or [spec["train"]["max_steps"]]:
-        before, regime = regime, oracle.Regime(harness.plan_of(run_dir / "checkpoints" / f"step-{end:08d}"))
+        before, regime = regime, oracle.Regime(
+            harness.plan_of(run_dir / "checkpoints" / f"step-{end:08d}"), spec["subnetwork"].get("branch_scale", "none")
+        )
         if before and vars(regime) != vars(before):
             buffers = owners_average(model, before, buffers, regime.workers)
 
@@ -144,7 +146,7 @@ def compare_buffers(actual, expected, model, regime, precision):
                 wanted[name, (0, 0), *divmod(worker, regime.replicas)] = values
                 continue
             for begin, end, owners in regime.units[branch]:
-                if worker // regime.replicas in owners or regime.masking == "backward":
+                if worker // regime.replicas in owners or regime.masking[branch] == "backward":
                     piece = values[begin:end] if regime.construction == "neuron" else values
                     wanted[name, (begin, end), *divmod(worker, regime.replicas)] = piece
     assert {values.dtype for values in actual.values()} <= {TORCH_TYPE[precision]}

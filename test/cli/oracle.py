@@ -10,12 +10,14 @@ from torch.nn import functional as F
 class Regime:
     """The owners of every unit, read from plan.json. A replica counts as a worker: number worker * replicas + replica."""
 
-    def __init__(self, plan):
-        self.construction, self.masking, self.replicas = plan["construction"], plan["masking"], plan["replicas"]
+    def __init__(self, plan, branch_scale="none"):
+        self.branch_scale = branch_scale
+        self.construction, self.replicas = plan["construction"], plan["replicas"]
         self.workers = plan["workers"] * self.replicas
-        self.units = {}
+        self.units, self.masking = {}, {}  # by branch
         for unit in plan["units"]:
             self.units.setdefault(unit["branch"], []).append((unit["begin"], unit["end"], unit["owners"]))
+            self.masking[unit["branch"]] = unit.get("masking", plan["masking"])
 
     def owned(self, worker, branch):
         """0/1 for every hidden unit of the branch"""
@@ -26,9 +28,14 @@ class Regime:
         return mask
 
     def forward_masks(self, worker, dtype):
-        if self.masking == "backward":
-            return {}
-        return {branch: self.owned(worker, branch).to(dtype) for branch in self.units}
+        masked = [branch for branch, masking in self.masking.items() if masking == "forward"]
+        masks = {branch: self.owned(worker, branch).to(dtype) for branch in masked}
+        if self.branch_scale == "inverse":
+            return {branch: mask / self.coverage(branch) for branch, mask in masks.items()}
+        return masks
+
+    def coverage(self, branch):
+        return sum(self.owned(worker, branch).double().mean().item() for worker in range(self.workers)) / self.workers
 
     def gradient_mask(self, model, name, shape, worker):
         """0/1, broadcast over the parameter: 1 where this worker's gradient counts."""

@@ -26,6 +26,46 @@ IN_FP32 = {"rule": "adamw_smooth", "steps": 1, "train": {"precision": "fp32"}}
 BRANCHES = {"unit": "branch"}
 THREE_SLICES = {"slices_per_branch": 3}  # a worker may have none
 OTHERS = "swin", "vit", "llama_3"
+
+
+def rule(match, coverage=None, masking=None):
+    """Of subnetwork.rules"""
+    return {"match": match} | ({"coverage": coverage} if coverage else {}) | ({"masking": masking} if masking else {})
+
+
+def uneven(name, regime, processes, update="sgd", rules=(), capacities=(), **more):
+    """Units with different numbers of owners, and branches with different masking, of 4 workers."""
+    own = {"rules": list(rules), "capacities": list(capacities)} | more.pop("subnetwork", {})
+    more["train"] = {"bucket_megabytes": 0.01} | more.get("train", {})
+    return case(name, 4, "1" if capacities else "2/4", processes, regime, update, subnetwork=own, **more)
+
+
+FORWARD_PARTS = rule("*.self_att*", "3/4"), rule("*.mlp", "1/4", "forward")
+BACKWARD_PARTS = rule("*.attn", "1/4", "backward"), rule("*.mlp", "1")
+STAGES = rule("strided", "1"), rule("layer1.*", "1/4"), rule("layer[34].*", masking="backward")
+TO_FORWARD = rule("layer2.?", "3/4", "forward"), rule("strided", "1/4", "forward")
+INVERSE = {"branch_scale": "inverse"}
+CAPACITIES = ["1", "1", "1/2", "1/2"]
+ALL_SETTINGS = {
+    "optimizer": {"clip_norm": 0.5, "ema_decay": 0.7, "groups": [{"match": "*bias", "lr_factor": 2.0}], "shard": False},
+    "train": {"accumulate_steps": 2, "reduce_every": "micro_batch"}, "steps": 4,
+}
+UNEVEN = [
+    *(uneven("resnet18", REGIMES[i], (1, 2, 4, 2)[i], rules=(STAGES, TO_FORWARD)[i % 2], batch=4) for i in range(4)),
+    *(uneven("resnet18", REGIMES[i], 4, "nesterov", STAGES[2:], CAPACITIES, batch=4, **ALL_SETTINGS) for i in (2, 3)),
+    uneven("swin", REGIMES[1], 4, rules=[rule("features.1.*", "1/4", "forward"), *BACKWARD_PARTS], subnetwork=BRANCHES),
+    uneven("gpt2", REGIMES[2], 2, "adamw", BACKWARD_PARTS, subnetwork=BRANCHES | {"assignment": "window"}),
+    uneven("vit", REGIMES[0], 1, "nesterov", FORWARD_PARTS, subnetwork=BRANCHES | {"replicas": 2}, **ALL_SETTINGS),
+    uneven("llama_3", REGIMES[3], 2, rules=FORWARD_PARTS, subnetwork=BRANCHES | {"assignment": "random"}),
+    uneven("llama", REGIMES[2], 1, "adamw_smooth", capacities=["1", "1/2", "1/2", "1/4"]),
+    uneven("vit", REGIMES[3], 4, rules=[rule("*.mlp", masking="forward")], capacities=["1/8", "1", "1/2", "1/4"],
+           subnetwork=BRANCHES | {"slices_per_branch": 6}, optimizer={"shard": False}),
+    uneven("resnet18", REGIMES[0], 2, rules=STAGES[1:], batch=4, subnetwork=INVERSE, **ALL_SETTINGS),
+    uneven("swin", REGIMES[0], 4, rules=BACKWARD_PARTS[:1], subnetwork=BRANCHES | INVERSE),
+    uneven("llama", REGIMES[2], 2, "adamw", capacities=CAPACITIES, subnetwork=INVERSE),
+    *(uneven("mlp", REGIMES[i], 2, "nesterov", [rule("blocks.0", "1/4", "backward"), rule("blocks.1", "1")],
+             subnetwork={"assignment": "equal_units"}, **ALL_SETTINGS) for i in (0, 2)),
+]  # fmt: skip
 CASES = [
     # Two regimes for each size, so that each regime is tested with two of them.
     *(case("resnet18", *size, REGIMES[j % 4], steps=4, batch=4) for i, size in enumerate(SIZES) for j in (i, i + 2)),
@@ -53,9 +93,24 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sections,processes", CASES)
+@pytest.mark.parametrize("sections,processes", CASES + UNEVEN)
 def test_every_regime_is_the_mask_oracle(tmp_path, data_of, sections, processes):
     train_and_compare(tmp_path, data_of(sections["model"]), processes, **sections)
+
+
+@pytest.mark.parametrize("construction,settings", [
+    ("block", {"coverage": "2/4", "rules": [rule("*", "1")]}), ("neuron", {"coverage": "2/4", "rules": [rule("*", "4/4")]}),
+    ("neuron", {"capacities": ["1"] * 4}), ("neuron", {"rules": [rule("layer1.*", "1", "backward")]}),
+])
+def test_coverage_1_of_every_branch_has_the_bits_of_coverage_1(tmp_path, data, construction, settings):
+    runs = [
+        harness.train(tmp_path, f"run{i}", data, 2, train={"max_steps": 3},
+                      subnetwork={"coverage": "1", "construction": construction} | own)
+        for i, own in enumerate(({}, settings))
+    ]  # fmt: skip
+    losses, pieces = zip(*((harness.trace_losses(run), harness.checkpoint_pieces(run, 3)) for run in runs))
+    assert losses[0] == losses[1] and pieces[0].keys() == pieces[1].keys()
+    assert all(torch.equal(values, pieces[1][key]) for key, values in pieces[0].items())
 
 
 UNCORRECTED = {"branch_scale": "none", "recalibrate_batches": 0}

@@ -23,7 +23,8 @@ from small_models import RESNET18
 
 STEPS = 3
 WORKERS = 4
-COVERAGE = 0.5
+RULES = [{"match": "strided", "coverage": "1"}, {"match": "layer1.0", "masking": "backward"},
+         {"match": "layer[13].*", "coverage": "1/4"}]
 
 
 def load_buffers(model, buffers, is_used):
@@ -64,30 +65,34 @@ def evenly(count, values):
     return [values[i * len(values) // count] for i in range(count)]
 
 
-@pytest.mark.parametrize("mode,scale,batch_size,processes,batches,samples,samples_per_subnetwork,replicas", [
-    ("full", "none", 64, 2, 4, None, None, 1),
-    ("full", "survival", 7, 2, 4, 23, 9, 2),
-    ("streamed", "none", 7, 1, 4, 11, None, 1),
-    ("full", "auto", 3, 2, 4, None, 9, 1),
-    ("streamed", "survival", 9, 2, 4, 1000, 2000, 1),
+@pytest.mark.parametrize("mode,scale,batch_size,processes,batches,samples,samples_per_subnetwork,replicas,rules", [
+    ("full", "none", 64, 2, 4, None, None, 1, []),
+    ("full", "survival", 7, 2, 4, 23, 9, 2, []),
+    ("streamed", "none", 7, 1, 4, 11, None, 1, []),
+    ("full", "auto", 3, 2, 4, None, 9, 1, []),
+    ("streamed", "survival", 9, 2, 4, 1000, 2000, 1, []),
     # 40 test images make 5 batches and there are 3 training batches: some processes have none in the last round.
-    ("streamed", "survival", 9, 4, 3, None, 0, 2),
+    ("streamed", "survival", 9, 4, 3, None, 0, 2, []),
+    ("streamed", "survival", 9, 4, 4, None, 9, 1, RULES), ("full", "auto", 9, 2, 4, 23, None, 2, RULES),
 ])
 @torch.no_grad()
 def test_evaluation_is_pytorchs(
-    tmp_path, data, mode, scale, batch_size, processes, batches, samples, samples_per_subnetwork, replicas
+    tmp_path, data, mode, scale, batch_size, processes, batches, samples, samples_per_subnetwork, replicas, rules
 ):
     """A subnetwork's figures are those of its replica 0."""
     run_dir = harness.train(
         tmp_path, "run", data, processes,
-        subnetwork={"workers": WORKERS, "coverage": "2/4", "replicas": replicas},
+        subnetwork={"workers": WORKERS, "coverage": "2/4", "replicas": replicas, "rules": rules},
         train={"max_steps": STEPS, "batch_size_per_worker": 4, "precision": "fp64"},
         eval={"mode": mode, "branch_scale": scale, "batch_size": batch_size, "recalibrate_batches": batches,
               "max_samples": samples, "max_samples_per_subnetwork": samples_per_subnetwork},
     )
     record = harness.last_eval(run_dir)
     assert record["step"] == STEPS
-    owners = {unit["branch"]: unit["owners"] for unit in harness.plan_of(run_dir)["units"]}
+    plan = harness.plan_of(run_dir)
+    owners = {unit["branch"]: unit["owners"] for unit in plan["units"]}
+    frozen = {unit["branch"] for unit in plan["units"] if unit.get("masking") == "backward"}
+    coverage = {branch: 1.0 if branch in frozen else len(held) / WORKERS for branch, held in owners.items()}
     buffers = harness.checkpoint_buffer_pieces(run_dir, STEPS)
     train_images, train_labels = harness.read_cifar10(data, "train")
     train_images = train_images.double()
@@ -107,7 +112,7 @@ def test_evaluation_is_pytorchs(
     singles = []
     for worker in range(WORKERS if of_subnetworks else 0):
         load_buffers(model, buffers, lambda _, *place: place == (worker, 0))
-        present = scales({branch: float(worker in held) for branch, held in owners.items()})
+        present = scales({branch: float(worker in held or branch in frozen) for branch, held in owners.items()})
         singles.append(loss_and_accuracy(model, *part, present))
     assert record.get("subnetwork_samples", 0) == len(of_subnetworks)
     for key, values in zip(("subnetwork_loss", "subnetwork_accuracy"), zip(*singles)):
@@ -118,18 +123,18 @@ def test_evaluation_is_pytorchs(
     samples = harness.trace_samples(run_dir)
     recalibration_batches = [train_images[samples[1, i, 0]] for i in range(batches)]
 
-    def correct(factor):
-        present = scales(dict.fromkeys(owners, factor))
+    def correct(is_survival):
+        present = scales(coverage if is_survival else {})
         recalibrate(model, recalibration_batches, present)
         return present
 
-    factor = COVERAGE if scale == "survival" else 1.0
+    is_survival = scale == "survival"
     if scale == "auto":
         for tried_batches in (8, 16, 32, 64):
             tried = evenly(tried_batches * batch_size, range(len(train_images)))
             trial, of_batches = {"samples": len(tried)}, []
-            for key, factor in (("loss_none", 1.0), ("loss_survival", COVERAGE)):
-                present = correct(factor)
+            for key, is_survival in (("loss_none", False), ("loss_survival", True)):
+                present = correct(is_survival)
                 trial[key] = loss_and_accuracy(model, train_images[tried], train_labels[tried], present)[0]
                 split = [tried[i : i + batch_size] for i in range(0, len(tried), batch_size)]
                 of_batches.append([loss_and_accuracy(model, train_images[b], train_labels[b], present)[0] for b in split])
@@ -139,9 +144,9 @@ def test_evaluation_is_pytorchs(
             if is_decided or len(tried) == len(train_images):
                 break
         assert record["branch_scale_trial"] == close(trial)
-        factor = COVERAGE if is_decided and trial["loss_survival"] < trial["loss_none"] else 1.0
-    assert record["branch_scale"] == factor
-    present = correct(factor)
+        is_survival = is_decided and trial["loss_survival"] < trial["loss_none"]
+    assert record["branch_scale"] == (plan["coverage"] if is_survival else 1)
+    present = correct(is_survival)
     loss, accuracy = loss_and_accuracy(model, images, labels, present)
     assert abs(loss - record["loss_uncorrected"]) > 1e-4, "the corrections change nothing"
     assert [record["loss"], record["accuracy"]] == close([loss, accuracy])

@@ -42,6 +42,8 @@ def refused(tmp_path, arguments, expected, code):
     return message
 
 
+VIT = ["model.name=vit_s_16", "model.heads=4", "model.patch_size=8", "model.image_size=32"]
+NEURON, HALVES = ["subnetwork.construction=neuron", "subnetwork.coverage=1"], "[1, 1, 1/2, 1/2]"
 # The options, parts of the message, and the commands: one process trains directly, several are started by the launcher;
 # a plan starts none.
 SPEC_ERRORS = {
@@ -50,6 +52,20 @@ SPEC_ERRORS = {
     "of several sections": (["subnetwork.coverage=0.4"], ["subnetwork.coverage", "4 workers", "1/4", "2/4"], [["plan"]]),
     "of the layout": (["subnetwork.construction=neuron", "subnetwork.slices_per_branch=16"],
                       ["subnetwork.slices_per_branch", "blocks.0", 16, 8], [["--nproc", 1], ["--nproc", 2], ["plan"]]),
+    **{case: ([f"subnetwork.{key}={value}", *more], [f"subnetwork.{named or key}", *said], [["plan"]])
+       for case, key, value, more, named, said in [
+        ("one capacity too few", "capacities", "[1, 1, 1/2]", NEURON, "", ["3 capacities", "4 workers"]),
+        ("beside coverage", "capacities", HALVES, [NEURON[0]], "", ["subnetwork.coverage 2/4"]),
+        ("of whole branches", "capacities", HALVES, [NEURON[1]], "", ["neuron"]),
+        ("of windows", "capacities", HALVES, [*NEURON, "subnetwork.assignment=window"], "", ["window"]),
+        ("a slice without an owner", "capacities", "[1/4, 1/4, 1/4, 1/16]", NEURON, "", ["blocks.0", "slices_per_branch"]),
+        ("rule without a branch", "rules", "[{match: 'blocks.?'}, {match: blocks.7}]", [], "rules[1].match", ["blocks.7"]),
+        ("no stride", "rules", "[{match: strided, coverage: 1}]", [], "rules[0].match", ["strided"]),
+        ("no share of 4", "rules", "[{match: '*', coverage: 1/3}]", [], "rules[0].coverage", ["4 workers"]),
+        ("both", "rules", "[{match: '*', coverage: 1}]", [*NEURON, f"subnetwork.capacities={HALVES}"], "rules[0].coverage",
+         ["subnetwork.capacities"]),
+        ("a rule that splits a block", "rules", "[{match: '*.mlp', coverage: 1}]", VIT, "", ["self_attention", "unit: branch"]),
+    ]},
     "processes": ([], ["4 workers", "1, 2, 4"], [["--nproc", 3], ["--nproc", 0]]),
 }  # fmt: skip
 

@@ -13,14 +13,23 @@ from small_models import MODELS, TOKENS, write_tokens
 MLP = {"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40}
 
 
-@pytest.mark.parametrize("case", range(8))
-def test_local_steps_are_the_mask_oracle(tmp_path, data, case):
+RULES = {"rules": [{"match": "*.0", "coverage": "1/4", "masking": "backward"}, {"match": "*.1", "masking": "forward"}]}
+CAPACITIES = {"coverage": "1", "capacities": ["1", "1", "1/2", "1/4"]}
+
+
+@pytest.mark.parametrize("case,own", [
+    *((case, {}) for case in range(8)), (3, RULES), (4, RULES), (2, CAPACITIES),
+    (7, CAPACITIES | {"rules": RULES["rules"][1:]}),
+])
+def test_local_steps_are_the_mask_oracle(tmp_path, data, case, own):
     """In every regime: clipping, accumulation, groups, the average, warm-up, small buckets, all states, 1 to 4 processes."""
     construction, masking = REGIMES[case % 4]
     groups = [{"match": "*bias", "lr_factor": 2.0}] if case % 2 else []
     train_and_compare(
         tmp_path, data, (1, 2, 4)[case % 3], model=MLP if case < 4 else {},
-        subnetwork={"workers": 4, "coverage": ("2/4", "3/4")[case // 4], "construction": construction, "masking": masking},
+        subnetwork={
+            "workers": 4, "coverage": ("2/4", "3/4")[case // 4], "construction": construction, "masking": masking, **own,
+        },
         optimizer={
             **OPTIMIZERS[("adamw_smooth", "nesterov")[case % 2]], "clip_norm": (0.5, 0)[case % 2], "groups": groups,
             "ema_decay": (0, 0.7)[case % 2],
@@ -62,21 +71,30 @@ def test_an_exchange_at_every_step_averages_gradients(tmp_path, data, constructi
         assert (actual[key] - values).abs().max() < 1e-12, key
 
 
+FROZEN_MLPS = {"match": "*.mlp", "coverage": "1/4", "masking": "backward"}
+PARTS = {"unit": "branch", "rules": [FROZEN_MLPS, {"match": "*.0.*", "coverage": "1/4"}]}
+
+
 @pytest.mark.parametrize("processes,coverage,construction,masking,own", [
     (4, "2/4", "neuron", "backward", {"precision": "bf16"}), (2, "3/4", "neuron", "forward", {"accumulate_steps": 2}),
     (1, "2/4", "block", "backward", {}), (4, "1", "block", "forward", {"precision": "bf16", "release_gradients": False}),
+    (4, PARTS, "block", "forward", {}), (4, PARTS | {"exchange": {}}, "neuron", "forward", {"accumulate_steps": 2}),
+    (2, CAPACITIES, "neuron", "backward", {}), (4, CAPACITIES | {"exchange": {}}, "neuron", "forward", {"precision": "bf16"}),
 ])
 def test_memory_and_bytes_are_planned(tmp_path, processes, coverage, construction, masking, own):
+    subnetwork = {"coverage": coverage} if isinstance(coverage, str) else {"coverage": "3/4"} | coverage
+    exchange = subnetwork.pop("exchange", {"every_steps": 3, "inner_state": "average"})
     run = harness.train(
         tmp_path, "run", write_tokens(tmp_path / "tokens"), processes, model=MODELS["llama"],
         data={"name": "tokens", "sequence_length": TOKENS},
-        subnetwork={"workers": 4, "coverage": coverage, "construction": construction, "masking": masking},
-        optimizer={"name": "adamw", "ema_decay": 0.9}, exchange={"every_steps": 3, "inner_state": "average"},
+        subnetwork={"workers": 4, "construction": construction, "masking": masking, **subnetwork},
+        optimizer={"name": "adamw", "ema_decay": 0.9}, exchange=exchange,
         train={"max_steps": 6, "log_every_steps": 3, "precision": "fp32"} | own,
     )
     planned = harness.plan_of(run)["per_process"]
     for line in harness.records(run, "train"):
-        assert line["memory"]["optimizer_bytes"] == [cost["optimizer_bytes"] for cost in planned]
+        for kind, key in (("optimizer", "optimizer"), ("weights", "parameter")):
+            assert line["memory"][f"{kind}_bytes"] == [cost[f"{key}_bytes"] for cost in planned]
         for direction in ("reduce", "publish"):
             assert line["exchange"][f"{direction}_bytes"] == [cost[f"{direction}_bytes_per_step"] for cost in planned]
     # Without other processes: Gloo frees the buffers of an exchange when it gets to it.

@@ -65,25 +65,41 @@ def test_flops_and_parameters_at_full_size(name):
     assert result["dense"]["flops_per_sample"] == pytest.approx(counter.get_total_flops() + recomputed, rel=0.01)
 
 
-def test_flops_of_subnetworks(tmp_path):
+UNEVEN = {"rules": [{"match": "strided", "coverage": "1"}, {"match": "layer1.*", "masking": "backward"}]}
+BACKWARD = {"masking": "backward"}
+CAPACITIES = {"construction": "neuron", "coverage": "1", "capacities": ["1", "1", "1/2", "1/4"]}
+
+
+@pytest.mark.parametrize("subnetwork", [{}, UNEVEN, CAPACITIES])
+def test_flops_of_subnetworks(tmp_path, subnetwork):
     sizes = RESNET18 | {"width": 16}
-    result = plan(tmp_path, model=sizes, subnetwork={"coverage": "1/4"})
-    assert result["coverage"] == 0.25
-    lacking, warning = result["warnings"]
-    assert "stage" in lacking and "2/4" in lacking and "one owner (coverage 1/4)" in warning
-    model = library_model(sizes)
+    result = plan(tmp_path, model=sizes, subnetwork={"coverage": "1/4"} | subnetwork)
+    if not subnetwork:
+        assert result["coverage"] == 0.25
+        lacking, warning = result["warnings"]
+        assert "stage" in lacking and "2/4" in lacking and "one owner (coverage 1/4)" in warning
     for worker, cost in enumerate(result["per_worker"]):
+        model = library_model(sizes)
         own = [i for i, unit in enumerate(result["units"]) if worker in unit["owners"]]
-        branches = {result["units"][i]["branch"] for i in own}
         assert cost["units"] == own
-        held = [p for name, p in model.named_parameters() if model.branch_of(name) in branches | {None}]
-        assert cost["parameters"] == sum(p.numel() for p in held)
-        absent = library_model(sizes).net
-        for name in model.branches.keys() - branches:
-            block = absent.get_submodule(name)
-            block.forward = (block.downsample or torch.nn.Identity()).forward
+        width = dict.fromkeys(model.branches, 0)
+        for unit in map(result["units"].__getitem__, own):
+            width[unit["branch"]] += unit["end"] - unit["begin"]
+        masking = {unit["branch"]: unit.get("masking", result["masking"]) for unit in result["units"]}
+        for name, owned in width.items():
+            block, (stage, number) = model.net.get_submodule(name), name.split(".")
+            if owned:
+                block.conv1 = torch.nn.Conv2d(block.conv1.in_channels, owned, 3, block.stride, 1, bias=False)
+                block.bn1 = torch.nn.BatchNorm2d(owned)
+                block.conv2 = torch.nn.Conv2d(owned, block.conv2.out_channels, 3, 1, 1, bias=False)
+            elif masking[name] == "backward":
+                for part in (block.conv1, block.bn1, block.conv2, block.bn2):
+                    part.requires_grad_(False)
+            else:
+                model.net.get_submodule(stage)[int(number)] = block.downsample or torch.nn.Identity()
+        assert cost["parameters"] == sum(p.numel() for p in model.parameters())
         with FlopCounterMode(display=False) as counter:
-            absent.eval()(torch.zeros(1, 3, 32, 32)).sum().backward()
+            model.net.eval()(torch.zeros(1, 3, 32, 32)).sum().backward()
         assert cost["flops_per_sample"] == pytest.approx(counter.get_total_flops(), rel=0.01)
 
 
@@ -110,20 +126,22 @@ def test_memory_formulas(tmp_path, release):
     assert mean == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("n,coverage,p,masking", [
-    (8, "4/8", 4, "forward"), (3, "2/3", 2, "forward"), (8, "1", 8, "forward"), (8, "4/8", 4, "backward"), (3, "2/3", 2, "backward"),
+@pytest.mark.parametrize("n,subnetwork", [
+    (8, {"coverage": "4/8"}), (3, {"coverage": "2/3"}), (8, {"coverage": "1"}), (3, {"coverage": "2/3"} | BACKWARD),
+    (8, {"coverage": "4/8"} | BACKWARD), (4, UNEVEN), (4, CAPACITIES), (4, CAPACITIES | BACKWARD),
 ])
-def test_bytes_sent(tmp_path, n, coverage, p, masking):
-    """On the mean over workers: (p - 1) / n of the units' gradients and, in forward masking, of their values; (n - 1) / n of the
-    rest."""
-    subnetwork = {"workers": n, "coverage": coverage, "masking": masking}
-    result = plan(tmp_path, subnetwork=subnetwork, train={"precision": "fp32"})
-    units = sum(unit["parameters"] for unit in result["units"])
-    shared = result["dense"]["parameters"] - units
-    sent = lambda of_units: 4 * (units * of_units + shared * (n - 1)) / n
+def test_bytes_sent(tmp_path, n, subnetwork):
+    """On the mean over workers: of a unit of p owners (p - 1) / n of the gradients and, in forward masking, of the values;
+    (n - 1) / n of the rest."""
+    result = plan(tmp_path, subnetwork={"workers": n, **subnetwork}, train={"precision": "fp32"})
+    units, parameters = result["units"], lambda unit: unit["parameters"]
+    shared = result["dense"]["parameters"] - sum(map(parameters, units))
+    sent = lambda others: 4 * (sum(parameters(unit) * others(unit) for unit in units) + shared * (n - 1)) / n
+    owners = lambda unit: len(unit["owners"]) - 1
+    holders = lambda unit: owners(unit) if unit.get("masking", result["masking"]) == "forward" else n - 1
     mean = lambda key: sum(cost[key] for cost in result["per_worker"]) / n
-    assert mean("reduce_bytes_per_step") == pytest.approx(sent(p - 1), rel=1e-12)
-    assert mean("publish_bytes_per_step") == pytest.approx(sent((p if masking == "forward" else n) - 1), rel=1e-12)
+    assert mean("reduce_bytes_per_step") == pytest.approx(sent(owners), rel=1e-12)
+    assert mean("publish_bytes_per_step") == pytest.approx(sent(holders), rel=1e-12)
 
 
 @pytest.mark.parametrize("n,coverage,p", [(8, "3/8", 3), (8, "4/8", 4), (5, "4/5", 4)])

@@ -20,17 +20,21 @@ def part(workers, coverage, construction="block", masking="forward", processes=2
     return {"processes": processes, **regime, "replicas": 1, "slices_per_branch": 4, **more}
 
 
+RULES = [{"match": "strided", "coverage": "1/4", "masking": "backward"}, {"match": "layer1.*", "coverage": "1"}]
+CAPACITIES = {"capacities": ["1", "1/2", "1/2", "1/4"], "rules": [{"match": "layer4.*", "masking": "backward"}]}
 # A run's optimizer, and its parts, each of which differs from the next one in another way.
 RUNS = {
     "sgd": [
         part(8, "4/8"), part(6, "3/6", processes=3), part(1, "1", processes=1), part(4, "2/4", "neuron"),
         part(4, "1/4", processes=1), part(4, "3/4", "neuron", "backward"), part(4, "2/4", masking="backward"),
         part(4, "2/4", assignment="window", processes=1), part(4, "2/4", assignment="random", unit="branch"),
-        part(2, "1/2", replicas=2, processes=4), part(1, "1", processes=1),
+        part(2, "1/2", replicas=2, processes=4), part(1, "1", processes=1), part(4, "2/4", rules=RULES),
+        part(4, "2/4", masking="backward", rules=RULES[:1], capacities=[]), part(4, "1", "neuron", **CAPACITIES, processes=4),
     ],
     "adamw_smooth": [
         part(3, "2/3", "neuron", replicas=2, processes=3), part(8, "1", processes=1), part(8, "4/8", "neuron"),
-        part(8, "4/8", "neuron", slices_per_branch=2, processes=1), part(4, "2/4"),
+        part(8, "4/8", "neuron", slices_per_branch=2, processes=1), part(4, "1", "neuron", **CAPACITIES),
+        part(4, "2/4", "neuron", rules=RULES, capacities=[], processes=4), part(4, "2/4", rules=[]),
     ],
     "nesterov": [part(8, "4/8", masking="backward"), part(8, "1")],
     "plain_sgd": [part(4, "2/4", "neuron"), part(4, "2/4", "neuron", processes=1)],

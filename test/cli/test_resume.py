@@ -78,6 +78,10 @@ KILLED = {
         "optimizer": {"shard": False, "ema_decay": 0.9, "groups": [{"match": "*bias", "lr_factor": 0.5}]},
         "subnetwork": {"replicas": 2}, "train": {"precision": "bf16", "accumulate_steps": 2, "max_steps": 20},
     },
+    "rules-and-capacities": {
+        "subnetwork": {"coverage": "1", "capacities": ["1", "1", "1/2", "1/4"], "construction": "neuron",
+                       "rules": [{"match": "layer[12].*", "masking": "backward"}]},
+    },
 }
 
 
@@ -124,7 +128,7 @@ def test_killed_run_resumes_to_the_same_weights(tmp_path, data, uninterrupted, c
     content = plugin_data_pb2.HParamsPluginData.FromString(settings.metadata.plugin_data.content)
     hparams = content.session_start_info.hparams.items()
     values = {key: getattr(value, value.WhichOneof("kind")) for key, value in hparams}
-    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, case == "sgd", 3)
+    assert (values["optimizer.lr"], values["optimizer.shard"], values["seed"]) == (0.05, not case.startswith("unsharded"), 3)
     assert values["subnetwork.masking"] == "forward" and "output.dir" not in values
 
 

@@ -61,7 +61,7 @@ double tolerance() {
 
 std::string text_of(const StepShape& step, const SubnetPlan& plan) {
   return std::string(step.model.name()) + ", " + std::string(name_of(plan.construction)) + ", " +
-         std::string(name_of(plan.masking)) + ", coverage " + std::to_string(plan.coverage());
+         masking_text(plan) + ", coverage " + std::to_string(plan.coverage());
 }
 
 void check(StepCaptures& captures, int worker, int64_t batch_size) {

@@ -32,9 +32,9 @@ Experiment experiment_of(ExperimentSpec spec, SubnetPlan plan, const SlotMap& sl
                          int64_t processes_per_node) {
   spec.subnetwork.workers = plan.workers;
   spec.subnetwork.replicas = slot_map.replicas;
-  spec.subnetwork.coverage.text = std::to_string(plan.owners_per_unit) + "/" + std::to_string(plan.workers);
+  spec.subnetwork.coverage.text = coverage_text(plan);
   spec.subnetwork.construction = plan.construction;
-  spec.subnetwork.masking = plan.masking;
+  spec.subnetwork.masking = plan.main_masking();
   ExchangePlan exchanges = make_exchange_plan(plan, slot_map, exchange_options(spec, plan.layout));
   NodeMap nodes = place_on_nodes(exchanges, NodePlacement::kInOrder, processes_per_node);
   return {spec, std::move(plan), std::move(exchanges), std::move(nodes)};

@@ -10,11 +10,12 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "catch.h"
 #include "cost/layouts.h"
 #include "subnet/assignment.h"
+#include "subnet/assignment_starts.h"
 #include "subnet/depth.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
@@ -25,7 +26,8 @@ namespace {
 constexpr double kRounding = 1e-9;
 
 AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t seed) {
-  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = seed};
+  AssignmentProblem problem{
+      .workers = workers, .owners = std::vector<int>(groups, owners), .flops = {}, .bytes = {}, .seed = seed};
   RandomBits random(seed);
   for (int i = 0; i < groups; ++i) {
     problem.flops.push_back(1 + random.below(1000));
@@ -34,69 +36,98 @@ AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t s
   return problem;
 }
 
-/// All groups in one stage, gaps of any length accepted: only the numbers of groups are to be even.
-GroupDepth one_stage(const AssignmentProblem& problem) {
-  const std::vector<int> zeros(problem.flops.size(), 0);
-  return {zeros, zeros, /*longest_gap=*/1};
+/// Groups of mixed numbers of owners in some stages, or stages whose workers have quotas: their share of its
+/// groups, rounded.
+AssignmentProblem mixed_problem(RandomBits& random, int workers, int groups, bool has_quotas) {
+  AssignmentProblem problem = random_problem(workers, 1, groups, random.next());
+  GroupDepth& depth = problem.depth;
+  for (int& owners : problem.owners) {
+    owners = 1 + random.below(workers);
+    depth.stage.push_back(depth.stage.empty() ? 0 : depth.stage.back() + random.below(6) / 5);
+  }
+  if (!has_quotas) return problem;
+  problem.owners.clear();
+  std::vector<int> eighths = {8};  // all groups have an owner
+  while (std::ssize(eighths) < workers)
+    eighths.push_back(1 + random.below(8));
+  for (int stage = 0; stage <= depth.stage.back(); ++stage)
+    for (std::vector<int>& quotas = depth.quotas.emplace_back(); const int share : eighths)
+      quotas.push_back(static_cast<int>(std::ranges::count(depth.stage, stage) * share + 4) / 8);
+  return problem;
 }
 
-void check_owner_sets(const AssignmentProblem& problem, const Owners& owners) {
-  REQUIRE(owners.size() == problem.flops.size());
-  for (const std::vector<int>& set : owners) {
-    REQUIRE(set.size() == static_cast<size_t>(problem.owners));
-    CHECK(std::is_sorted(set.begin(), set.end()));
-    CHECK(std::adjacent_find(set.begin(), set.end()) == set.end());
-    CHECK(set.front() >= 0);
-    CHECK(set.back() < problem.workers);
+/// Different workers own every group, as many as the problem says.
+bool has_owner_sets(const AssignmentProblem& problem, const Owners& owners) {
+  if (owners.size() != problem.flops.size()) return false;
+  for (size_t group = 0; group < owners.size(); ++group) {
+    const std::vector<int>& set = owners[group];
+    if (set.empty() || set.front() < 0 || set.back() >= problem.workers ||
+        std::ranges::adjacent_find(set, std::greater_equal()) != set.end() ||
+        (!problem.owners.empty() && std::ssize(set) != problem.owners[group]))
+      return false;
   }
+  return true;
 }
 
 bool has(const std::vector<int>& owners, int worker) {
   return std::find(owners.begin(), owners.end(), worker) != owners.end();
 }
 
-/// The largest minus the smallest number of the groups [begin, end) that a worker owns.
-int spread(const Owners& owners, size_t begin, size_t end, int workers) {
-  std::vector<int> count(workers, 0);
-  for (size_t group = begin; group < end; ++group)
-    for (int worker : owners[group])
-      ++count[worker];
-  const auto [smallest, largest] = std::minmax_element(count.begin(), count.end());
-  return *largest - *smallest;
+/// Numbers of the worker's groups by stage.
+std::map<int, int> share_of(int worker, const std::vector<int>& stage, const Owners& owners) {
+  std::map<int, int> share;
+  for (size_t group = 0; group < owners.size(); ++group)
+    share[stage[group]] += has(owners[group], worker) ? 1 : 0;
+  return share;
 }
 
-/// Whether `balance` is no worse than `other` in the order of assign_balanced, without tolerance for bytes.
-bool not_worse(const Balance& balance, const Balance& other) {
-  if (balance.flops_max_over_mean > 1.05 * other.flops_max_over_mean + kRounding) return false;
-  // `other` is uneven in FLOPs: no further comparison.
-  if (other.flops_max_over_mean > 1.05 * balance.flops_max_over_mean) return true;
-  if (balance.bytes_max_over_mean > other.bytes_max_over_mean + kRounding) return false;
-  if (balance.bytes_max_over_mean < other.bytes_max_over_mean - kRounding) return true;
-  return balance.lambda2_by_unit <= other.lambda2_by_unit + kRounding;
-}
-
-TEST_CASE("every group gets p different owners, and balanced is never worse than window or random") {
-  RandomBits random(21);
-  for (uint64_t trial = 0; trial < 9; ++trial) {
-    const int n = 2 + random.below(12);
-    AssignmentProblem problem = random_problem(n, 1 + random.below(n), 1 + random.below(30), trial);
-    if (trial % 3 == 0) problem.bytes = problem.flops;
-    if (trial % 3 == 1) problem.flops.assign(problem.flops.size(), 1);
-    if (trial % 2 == 0) problem.bytes_fixed = problem.flops_fixed = 500;
-    const Owners owners = assign_balanced(problem);
-    check_owner_sets(problem, owners);
-    for (auto assign : {assign_window, assign_random}) {
-      const Owners plain = assign(problem);
-      check_owner_sets(problem, plain);
-      CHECK(assign(problem) == plain);
-      CHECK(not_worse(balance_of(problem, owners), balance_of(problem, plain)));
-    }
+/// In every stage: numbers of groups that differ by at most one, or the workers' quotas and numbers of owners
+/// that differ by at most one.
+bool has_even_stages(const AssignmentProblem& problem, const Owners& owners) {
+  const GroupDepth& depth = problem.depth;
+  std::vector<std::map<int, int>> shares;
+  for (int worker = 0; worker < problem.workers; ++worker)
+    shares.push_back(share_of(worker, depth.stage, owners));
+  for (size_t group = 0; group < owners.size(); ++group) {
+    const int stage = depth.stage[group];
+    std::vector<int> numbers;
+    for (const std::map<int, int>& share : shares)
+      numbers.push_back(share.at(stage));
+    const auto groups = std::ranges::count(depth.stage, stage);
+    const auto sum = std::reduce(numbers.begin(), numbers.end());
+    const bool is_as_asked =
+        depth.quotas.empty() ? std::ranges::max(numbers) - std::ranges::min(numbers) <= 1
+                             : numbers == depth.quotas[stage] && std::ssize(owners[group]) >= sum / groups &&
+                                   std::ssize(owners[group]) <= (sum + groups - 1) / groups;
+    if (!is_as_asked) return false;
   }
-  for (const auto& [n, p] : {std::pair{6, 2}, {8, 3}}) {  // nor than an even window in one stage
-    AssignmentProblem problem = random_problem(n, p, 2 * n, 3);
-    problem.depth = one_stage(problem);
-    CHECK(not_worse(balance_of(problem, assign_balanced(problem)),
-                    balance_of(problem, assign_window(problem))));
+  return true;
+}
+
+TEST_CASE("2,000 mixed problems: the numbers of owners, and even stages or the quotas; FLOPs are even") {
+  RandomBits random(21);
+  for (int i = 0; i < 2000; ++i) {
+    const bool is_large = i % 17 == 0;
+    const int n = 2 + random.below(is_large ? 63 : 3);
+    const AssignmentProblem problem =
+        mixed_problem(random, n, 1 + random.below(is_large ? 40 : 4), random.below(3) == 0);
+    INFO("problem " << i << ": " << n << " workers, " << problem.flops.size() << " groups");
+    RandomBits draws(i), same_draws(i);
+    std::vector<Owners> starts = constructions(problem, draws);
+    REQUIRE(starts == constructions(problem, same_draws));
+    starts.resize(5);  // without hyperplanes, whose stages may be uneven
+    for (const Owners& owners : starts)
+      REQUIRE((has_owner_sets(problem, owners) && has_even_stages(problem, owners)));
+    if (problem.depth.quotas.empty())
+      for (auto assign : {assign_window, assign_random})
+        REQUIRE((has_owner_sets(problem, assign(problem)) && assign(problem) == assign(problem)));
+    if (i % 10 > 0) continue;  // the search takes longer
+    const Owners owners = assign_balanced(problem);
+    REQUIRE((has_owner_sets(problem, owners) && has_even_stages(problem, owners)));
+    if (i % 40 == 0) CHECK(assign_balanced(problem) == owners);
+    for (const Owners& start : starts)
+      CHECK(balance_of(problem, owners).flops_max_over_mean <=
+            kEvenFlopsOfSlices * balance_of(problem, start).flops_max_over_mean + kRounding);
   }
 }
 
@@ -104,15 +135,15 @@ TEST_CASE("the window and the balance by hand; owner sets do not depend on the m
   CHECK(assign_window(random_problem(4, 3, 6, 0)) ==
         Owners{{0, 1, 2}, {1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}, {1, 2, 3}});
   const Balance balance = balance_of(
-      {.workers = 2, .owners = 1, .flops = {3, 1}, .bytes = {1, 1}, .flops_fixed = 1, .bytes_fixed = 5},
+      {.workers = 2, .owners = {1, 1}, .flops = {3, 1}, .bytes = {1, 1}, .flops_fixed = 1, .bytes_fixed = 5},
       {{0}, {1}});
   CHECK(balance.flops_max_over_mean == Approx(4.0 / 3));
   CHECK(balance.bytes_max_over_mean == Approx(1));
   CHECK(balance.lambda2_by_unit == Approx(1));
   // Recorded once: a change means that the same spec would give another plan than before.
   const AssignmentProblem problem = random_problem(5, 2, 4, 9);
-  CHECK(assign_random(problem) == Owners{{3, 4}, {1, 4}, {0, 1}, {3, 4}});
-  CHECK(assign_balanced(problem) == Owners{{2, 4}, {2, 3}, {3, 4}, {0, 1}});
+  CHECK(assign_random(problem) == Owners{{1, 2}, {2, 3}, {0, 2}, {1, 3}});
+  CHECK(assign_balanced(problem) == Owners{{0, 2}, {1, 3}, {3, 4}, {1, 4}});
 }
 
 TEST_CASE("equal groups: even loads, and the lambda2 of the known designs") {
@@ -126,7 +157,7 @@ TEST_CASE("equal groups: even loads, and the lambda2 of the known designs") {
         Design{8, 3, 8, 1.0 / 3}, Design{8, 5, 8, 1.0 / 3 * 9 / 25}, Design{7, 3, 7, 4.0 / 18},  // Fano plane
         Design{4, 2, 6, 1.0 / 3}}) {                                                             // all pairs
     const AssignmentProblem problem{.workers = n,
-                                    .owners = p,
+                                    .owners = std::vector<int>(groups, p),
                                     .flops = std::vector<double>(groups, 2.5),
                                     .bytes = std::vector<double>(groups, 0.1)};
     const Balance found = balance_of(problem, assign_balanced(problem));
@@ -137,9 +168,10 @@ TEST_CASE("equal groups: even loads, and the lambda2 of the known designs") {
 }
 
 /// ResNet-18 for CIFAR: its eight residual branches (two 3x3 convolutions and their norms each), eight
-/// workers.
+/// workers. Gaps of any length are accepted, so that only the numbers of groups are to be even.
 AssignmentProblem resnet18(int owners) {
-  AssignmentProblem problem{.workers = 8, .owners = owners, .flops = {}, .bytes = {}};
+  AssignmentProblem problem{.workers = 8, .owners = std::vector<int>(8, owners), .flops = {}, .bytes = {}};
+  problem.depth = {{0, 0, 0, 0, 0, 0, 0, 0}, {0, 1, 2, 3, 4, 5, 6, 7}, /*longest_gap=*/8};
   double in = 64;
   double size = 32;
   for (double out : {64., 64., 128., 128., 256., 256., 512., 512.}) {
@@ -152,7 +184,7 @@ AssignmentProblem resnet18(int owners) {
   return problem;
 }
 
-TEST_CASE("ResNet-18's blocks: no figure is above the reference, unless another that comes first is below") {
+TEST_CASE("ResNet-18's blocks: no figure is above the reference, but for FLOPs that count as even") {
   struct Reference {
     int owners;
     double flops, bytes, lambda2;  ///< max/mean, max/mean, by unit; only of the branches
@@ -161,21 +193,12 @@ TEST_CASE("ResNet-18's blocks: no figure is above the reference, unless another 
   for (const Reference& reference : {Reference{7, 1.025, 1.135, 0.020}, Reference{6, 1.011, 1.217, 0.095},
                                      Reference{4, 1.034, 1.127, 0.250}, Reference{3, 1.011, 1.378, 0.444},
                                      Reference{2, 1.103, 1.745, 0.854}}) {
-    AssignmentProblem usual = resnet18(reference.owners), lowest_memory = usual, even_numbers = usual;
-    lowest_memory.bytes_for_mixing = 0;
-    even_numbers.depth = one_stage(usual);
-    std::vector<AssignmentProblem> problems = {usual, lowest_memory};
-    if (reference.owners == 3) problems.push_back(even_numbers);  // they cost nothing
-    for (const AssignmentProblem& problem : problems) {
-      const Balance found = balance_of(problem, assign_balanced(problem));
-      INFO("p = " << reference.owners << ": " << found.flops_max_over_mean << ", "
-                  << found.bytes_max_over_mean << ", " << found.lambda2_by_unit);
-      CHECK(found.flops_max_over_mean <= 1.05 * reference.flops);
-      const bool fewer_bytes = found.bytes_max_over_mean < reference.bytes - kThreeDigits;
-      const bool as_good = found.bytes_max_over_mean <= reference.bytes + kThreeDigits &&
-                           found.lambda2_by_unit <= reference.lambda2 + kThreeDigits;
-      CHECK((as_good || (problem.bytes_for_mixing == 0 && fewer_bytes)));
-    }
+    const AssignmentProblem problem = resnet18(reference.owners);
+    const Balance found = balance_of(problem, assign_balanced(problem));
+    INFO("p = " << reference.owners);
+    CHECK(found.flops_max_over_mean <= kEvenFlops * reference.flops);
+    CHECK(found.bytes_max_over_mean <= reference.bytes + kThreeDigits);
+    CHECK(found.lambda2_by_unit <= reference.lambda2 + kThreeDigits);
   }
 }
 
@@ -183,7 +206,7 @@ TEST_CASE("64 workers and 1,000 units have even loads and mix") {
   for (int p : {8, 32, 56}) {
     const AssignmentProblem problem = random_problem(64, p, 1000, 3);
     const Owners owners = assign_balanced(problem);
-    check_owner_sets(problem, owners);
+    CHECK(has_owner_sets(problem, owners));
     const Balance balance = balance_of(problem, owners);
     CHECK(balance.flops_max_over_mean < 1.06);
     CHECK(balance.bytes_max_over_mean < 1.02);
@@ -191,91 +214,71 @@ TEST_CASE("64 workers and 1,000 units have even loads and mix") {
   }
 }
 
-/// `branches` of `slices` slices each, and the branch of every slice; every other branch is three times as
-/// heavy.
-std::pair<AssignmentProblem, std::vector<int>> sliced(int workers, int owners, int branches, int slices) {
-  AssignmentProblem problem{.workers = workers, .owners = owners, .flops = {}, .bytes = {}, .seed = 5};
-  std::vector<int> family;
-  for (int slice = 0; slice < branches * slices; ++slice) {
-    family.push_back(slice / slices);
-    problem.flops.push_back(family.back() % 2 == 0 ? 1 : 3);
-    problem.bytes.push_back(1);
-  }
-  return {problem, family};
-}
-
-TEST_CASE("slices: even numbers in every branch and in all, even loads, and workers mix") {
+TEST_CASE("slices: even numbers in every branch, even loads, and workers mix") {
   constexpr int kBranches = 12;
-  for (const auto& [n, p] : {std::pair{2, 1}, {3, 2}, {8, 4}, {8, 3}, {8, 7}, {5, 2}, {16, 4}})
-    for (int slices = 1; slices <= 2 * n + 1; ++slices) {
-      INFO("n " << n << ", p " << p << ", slices " << slices);
-      const auto [problem, family] = sliced(n, p, kBranches, slices);
-      const Owners owners = assign_balanced_slices(problem, family);
-      const Owners equal = assign_balanced_slices(problem, family, /*equal_numbers=*/true);
-      check_owner_sets(problem, owners);
-      check_owner_sets(problem, equal);
-      CHECK(owners == assign_balanced_slices(problem, family));
-      CHECK(spread(equal, 0, equal.size(), n) == (kBranches * slices * p % n == 0 ? 0 : 1));
-      for (size_t begin = 0; begin < equal.size(); begin += slices)
-        CHECK(spread(equal, begin, begin + slices, n) == (slices * p % n == 0 ? 0 : 1));
-      const Balance balance = balance_of(problem, owners);
-      // Left-over slices go to the lightest workers: none is heavier than the mean by more than a slice.
-      const double mean = 2.0 * kBranches * slices * p / n;
-      CHECK(balance.flops_max_over_mean <= 1 + 3 / mean + kRounding);
-      if (slices % n != 0) continue;
-      CHECK(owners == equal);
-      CHECK(balance.flops_max_over_mean == Approx(1));
-      // No assignment with even loads is below the bound.
-      const double bound = static_cast<double>(n - p) / (p * (n - 1));
-      CHECK(balance.lambda2_by_unit >= bound - 1e-12);
-      CHECK(balance.lambda2_by_unit < 1.35 * bound);
+  for (const auto& [n, p, slices] :
+       {std::tuple{3, 2, 4}, {8, 4, 1}, {8, 4, 8}, {8, 3, 6}, {8, 7, 16}, {5, 2, 7}, {16, 4, 16}}) {
+    INFO("n " << n << ", p " << p << ", slices " << slices);
+    AssignmentProblem problem = random_problem(n, p, kBranches * slices, 5);
+    for (int slice = 0; slice < kBranches * slices; ++slice) {  // every other branch is three times as heavy
+      problem.depth.stage.push_back(slice / slices);
+      problem.flops[slice] = 1 + slice / slices % 2 * 2;
+      problem.bytes[slice] = 1;
     }
+    const Owners owners = assign_balanced(problem);
+    CHECK((has_owner_sets(problem, owners) && has_even_stages(problem, owners)));
+    const Balance balance = balance_of(problem, owners);
+    // If left-over slices go to the lightest workers, none is heavier than the mean by more than a slice.
+    const double mean = 2.0 * kBranches * slices * p / n;
+    CHECK(balance.flops_max_over_mean <= kEvenFlopsOfSlices * (1 + 3 / mean));
+    if (slices % n != 0) continue;
+    CHECK(balance.flops_max_over_mean == Approx(1));
+    // No assignment with even loads is below the bound.
+    const double bound = static_cast<double>(n - p) / (p * (n - 1));
+    CHECK(balance.lambda2_by_unit >= bound - 1e-12);
+    CHECK(balance.lambda2_by_unit < 1.2 * bound);
+  }
 }
 
 TEST_CASE("no group, no load, everything owned, impossible problems") {
-  CHECK(assign_balanced({.workers = 4, .owners = 2, .flops = {}, .bytes = {}}).empty());
-  const AssignmentProblem weightless{.workers = 4, .owners = 2, .flops = {0, 0}, .bytes = {0, 0}};
-  check_owner_sets(weightless, assign_balanced(weightless));
+  CHECK(assign_balanced({.workers = 4, .owners = {}, .flops = {}, .bytes = {}}).empty());
+  const AssignmentProblem weightless{.workers = 4, .owners = {2, 3}, .flops = {0, 0}, .bytes = {0, 0}};
+  CHECK(has_owner_sets(weightless, assign_balanced(weightless)));
   CHECK(balance_of(weightless, assign_balanced(weightless)).flops_max_over_mean == 1);
-  const AssignmentProblem dense = random_problem(3, 3, 2, 0);
+  AssignmentProblem dense = random_problem(3, 3, 2, 0);
   for (auto assign : {assign_balanced, assign_window, assign_random})
     CHECK(assign(dense) == Owners{{0, 1, 2}, {0, 1, 2}});
-  CHECK(assign_balanced_slices(dense, {0, 0}) == assign_window(dense));
-  CHECK_THROWS_AS(assign_balanced_slices(dense, {0}), std::logic_error);
+  for (const std::vector<int>& stage : {std::vector{0}, {1, 0}, {-1, 0}}) {
+    dense.depth.stage = stage;
+    CHECK_THROWS_AS(assign_balanced(dense), std::logic_error);
+  }
   CHECK_THROWS_AS(assign_balanced(random_problem(3, 4, 2, 0)), std::logic_error);
   CHECK_THROWS_AS(assign_window(random_problem(3, 0, 2, 0)), std::logic_error);
-  CHECK_THROWS_AS(assign_random({.workers = 2, .owners = 1, .flops = {1}, .bytes = {}}), std::logic_error);
-  CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = 1, .flops = {NAN}, .bytes = {1}}),
+  CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = {}, .flops = {1}, .bytes = {1}}),
+                  std::logic_error);
+  CHECK_THROWS_AS(assign_random({.workers = 2, .owners = {1}, .flops = {1}, .bytes = {}}), std::logic_error);
+  CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = {1}, .flops = {NAN}, .bytes = {1}}),
                   std::logic_error);
 }
 
 /// Calls `visit` with every assignment of the groups.
-void for_all_assignments(int workers, int owners, size_t groups,
-                         const std::function<void(const Owners&)>& visit) {
-  Owners sets;
-  for (int bits = 0; bits < 1 << workers; ++bits) {
+void for_all_assignments(const AssignmentProblem& problem, const std::function<void(const Owners&)>& visit) {
+  std::vector<Owners> sets_of(problem.workers + 1);  // by number of owners
+  for (int bits = 0; bits < 1 << problem.workers; ++bits) {
     std::vector<int> set;
-    for (int worker = 0; worker < workers; ++worker)
+    for (int worker = 0; worker < problem.workers; ++worker)
       if (bits >> worker & 1) set.push_back(worker);
-    if (static_cast<int>(set.size()) == owners) sets.push_back(set);
+    sets_of[set.size()].push_back(set);
   }
-  Owners chosen(groups);
+  Owners chosen(problem.flops.size());
   const std::function<void(size_t)> choose = [&](size_t group) {
-    if (group == groups) return visit(chosen);
-    for (const std::vector<int>& set : sets) {
+    if (group == chosen.size()) return visit(chosen);
+    for (const std::vector<int>& set : sets_of[problem.owners[group]]) {
       chosen[group] = set;
       choose(group + 1);
     }
   };
   choose(0);
-}
-
-/// Numbers of the worker's groups by stage.
-std::map<int, int> share_of(int worker, const std::vector<int>& stage, const Owners& owners) {
-  std::map<int, int> share;
-  for (size_t group = 0; group < owners.size(); ++group)
-    share[stage[group]] += has(owners[group], worker) ? 1 : 0;
-  return share;
 }
 
 /// Lengths of the runs of blocks without a group of the worker.
@@ -293,53 +296,69 @@ std::vector<int> gaps_of(int worker, const std::vector<int>& block, const Owners
   return gaps;
 }
 
-/// Squared shares, which are smallest if they are even, and blocks by which gaps are too long.
+/// Squared shares, which are smallest if they are even, or differences from the quotas; and blocks by which
+/// gaps are too long.
 int64_t plain_shortfall(const GroupDepth& depth, const Owners& owners, int workers) {
   int64_t result = 0;
   for (int worker = 0; worker < workers; ++worker) {
-    for (const auto& [s, share] : share_of(worker, depth.stage, owners))
+    for (auto [s, share] : share_of(worker, depth.stage, owners)) {
+      if (!depth.quotas.empty()) share -= depth.quotas[s][worker];
       result += share * share;
-    for (int gap : gaps_of(worker, depth.block, owners))
+    }
+    for (int gap : depth.block.empty() ? std::vector<int>() : gaps_of(worker, depth.block, owners))
       result += std::max(0, gap - depth.longest_gap);
   }
   return result;
 }
 
-/// The lowest shortfall, then FLOPs within their tolerance, then bytes, then lambda2 of all assignments.
-enum class Compared { kFlops, kBytes, kLambda2 };
-
-void check_best_of_all(const AssignmentProblem& problem, Compared compared) {
-  INFO(problem.owners << " of " << problem.workers << ", seed " << problem.seed << ", gaps of "
-                      << problem.depth.longest_gap);
-  const auto shortfall_of = [&](const Owners& owners) {
-    return problem.depth.stage.empty() ? 0 : plain_shortfall(problem.depth, owners, problem.workers);
+/// What assign_balanced looks for among all assignments of the lowest shortfall whose FLOPs count as even.
+/// Of those with the smallest lambda2 within each tolerance of bytes, the leanest.
+Balance best_of(const std::vector<Balance>& all) {
+  const double lowest = std::ranges::min(all, {}, &Balance::bytes_max_over_mean).bytes_max_over_mean;
+  const auto mixed_within = [&](double tolerance) {
+    Balance best{.bytes_max_over_mean = 0, .lambda2_by_unit = 2};
+    for (const Balance& b : all)
+      if (b.bytes_max_over_mean <= tolerance * lowest + kRounding &&
+          (b.lambda2_by_unit < best.lambda2_by_unit - kRounding ||
+           (b.lambda2_by_unit < best.lambda2_by_unit + kRounding &&
+            b.bytes_max_over_mean < best.bytes_max_over_mean)))
+        best = b;
+    return best;
   };
-  int64_t best = std::numeric_limits<int64_t>::max();
+  const Balance lean = mixed_within(kEvenBytes), mixed = mixed_within(kEvenBytesForMixing);
+  const double more_bytes = (mixed.bytes_max_over_mean - lean.bytes_max_over_mean) / lowest;
+  return lean.lambda2_by_unit - mixed.lambda2_by_unit > 2 * more_bytes ? mixed : lean;
+}
+
+/// Compares with all assignments. Returns whether bytes and lambda2 are the best as well, which the search
+/// does not promise: it minimizes a proxy for lambda2.
+bool check_best_of_all(const AssignmentProblem& problem) {
+  const auto shortfall_of = [&](const Owners& owners) {
+    return plain_shortfall(problem.depth, owners, problem.workers);
+  };
+  int64_t least = std::numeric_limits<int64_t>::max();
+  double lowest_flops = std::numeric_limits<double>::max();
   std::vector<Balance> all;
-  for_all_assignments(problem.workers, problem.owners, problem.flops.size(), [&](const Owners& owners) {
+  for_all_assignments(problem, [&](const Owners& owners) {
     const int64_t shortfall = shortfall_of(owners);
-    if (shortfall > best) return;
-    if (shortfall < best) all.clear();
-    best = shortfall;
+    if (shortfall > least) return;
+    if (shortfall < least) all.clear();
+    least = shortfall;
     all.push_back(balance_of(problem, owners));
   });
-  const auto keep_up_to = [&](double Balance::*figure, double factor) {
-    double least = std::numeric_limits<double>::max();
-    for (const Balance& balance : all)
-      least = std::min(least, balance.*figure);
-    std::erase_if(all, [&](const Balance& b) { return b.*figure > factor * least + kRounding; });
-    return factor * least;
-  };
+  for (const Balance& balance : all)
+    lowest_flops = std::min(lowest_flops, balance.flops_max_over_mean);
+  const double even_flops =
+      (problem.depth.block.empty() ? kEvenFlopsOfSlices : kEvenFlops) * lowest_flops + kRounding;
+  std::erase_if(all, [&](const Balance& balance) { return balance.flops_max_over_mean > even_flops; });
   const Owners owners = assign_balanced(problem);
-  check_owner_sets(problem, owners);
-  CHECK(assign_balanced(problem) == owners);
-  CHECK(shortfall_of(owners) == best);
-  const Balance found = balance_of(problem, owners);
-  CHECK(found.flops_max_over_mean <= keep_up_to(&Balance::flops_max_over_mean, 1.05) + kRounding);
-  if (compared == Compared::kFlops) return;
-  CHECK(found.bytes_max_over_mean <= keep_up_to(&Balance::bytes_max_over_mean, 1) + kRounding);
-  if (compared == Compared::kBytes) return;
-  CHECK(found.lambda2_by_unit <= keep_up_to(&Balance::lambda2_by_unit, 1) + kRounding);
+  CHECK(has_owner_sets(problem, owners));
+  CHECK(shortfall_of(owners) == least);
+  const Balance found = balance_of(problem, owners), best = best_of(all);
+  CHECK(found.flops_max_over_mean <= even_flops);
+  CHECK(found.bytes_max_over_mean <= best.bytes_max_over_mean * kEvenBytesForMixing + kRounding);
+  return found.lambda2_by_unit <= best.lambda2_by_unit + kRounding &&
+         found.bytes_max_over_mean <= best.bytes_max_over_mean + kRounding;
 }
 
 TEST_CASE("few groups: the best of all assignments, found by exhaustive search") {
@@ -355,20 +374,22 @@ TEST_CASE("few groups: the best of all assignments, found by exhaustive search")
   for (const auto& [workers, owners, depth] : whole) {
     AssignmentProblem problem = random_problem(workers, owners, static_cast<int>(depth.stage.size()), 7);
     problem.depth = depth;
-    check_best_of_all(problem, Compared::kFlops);
+    INFO(owners << " of " << workers << ", gaps of " << depth.longest_gap);
+    CHECK(check_best_of_all(problem));
   }
-  const auto check_without_tolerance = [](int n, int p, int groups, uint64_t seed, bool equal_numbers) {
-    AssignmentProblem problem = random_problem(n, p, groups, seed);
-    problem.bytes_tolerance = problem.bytes_for_mixing = 0;
-    if (equal_numbers) problem.depth = one_stage(problem);
-    check_best_of_all(problem, equal_numbers ? Compared::kLambda2 : Compared::kBytes);
-  };
-  for (uint64_t seed = 0; seed < 3; ++seed)
-    check_without_tolerance(4, 2, 5, seed, /*equal_numbers=*/false);
-  for (const auto& [n, p, groups] :
-       {std::tuple{4, 2, 4}, {4, 1, 4}, {4, 3, 4}, {4, 3, 3}, {4, 2, 3}, {3, 1, 4}, {3, 2, 4}, {2, 1, 3}})
-    for (uint64_t seed = 0; seed < 2; ++seed)
-      check_without_tolerance(n, p, groups, seed, /*equal_numbers=*/true);
+  RandomBits random(4);
+  int best = 0;
+  for (int i = 0; i < 100; ++i) {
+    AssignmentProblem problem =
+        mixed_problem(random, 2 + random.below(3), 1 + random.below(4), /*has_quotas=*/false);
+    for (int block = 0; block < std::ssize(problem.flops) && i % 2 == 0; ++block)
+      problem.depth.block.push_back(block);
+    problem.depth.longest_gap = 1 + random.below(3);
+    problem.flops_fixed = problem.bytes_fixed = random.below(2) * 500;
+    INFO("mixed problem " << i);
+    best += check_best_of_all(problem) ? 1 : 0;
+  }
+  CHECK(best >= 95);
 }
 
 TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
@@ -381,9 +402,13 @@ TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
       depth.stage.push_back(depth.stage.back() + (random.below(3) == 0 ? 1 : 0));
       depth.block.push_back(depth.block.back() + random.below(2));
     }
+    for (int stage = 0; stage <= depth.stage.back() && trial % 2 == 0; ++stage)
+      for (std::vector<int>& quotas = depth.quotas.emplace_back(); std::ssize(quotas) < n;)
+        quotas.push_back(random.below(4));
     Owners owners = assign_random(random_problem(n, p, 9, random.next()));
     Wholeness wholeness(depth, n, owners);
     const int64_t least = plain_shortfall(depth, owners, n) - wholeness.shortfall();
+    if (!depth.quotas.empty()) CHECK(least == 0);
     for (int change = 0; change < 20; ++change) {
       const int group = random.below(9);
       const int out = owners[group][random.below(p)];
@@ -422,10 +447,8 @@ TEST_CASE("every worker has an even share of each stage of a model, and no long 
       of_block[layout.branches[unit.branch].block] = unit.owners.members();
     std::vector<int> block(of_block.size());
     std::iota(block.begin(), block.end(), 0);
-    for (int s = 0; s <= stage.back(); ++s) {
-      const auto [begin, end] = std::equal_range(stage.begin(), stage.end(), s);
-      CHECK(spread(of_block, begin - stage.begin(), end - stage.begin(), n) <= 1);
-    }
+    CHECK(
+        has_even_stages({.workers = n, .owners = {}, .flops = {}, .bytes = {}, .depth = {stage}}, of_block));
     const int branches_of_block = static_cast<int>(layout.branches.size() / block.size());
     for (int worker = 0; worker < n; ++worker) {
       const WorkerDepth depth = depth_of(plan, worker);

@@ -19,6 +19,8 @@
 namespace sdp {
 namespace {
 
+using Catch::Matchers::Contains;
+
 ModelSpec resnet(int64_t width) {
   ModelSpec spec{.kind = ResNetSpec{.width = width}};
   resolve_model(spec);
@@ -35,18 +37,14 @@ SubnetworkSpec subnetwork(int64_t workers, const std::string& coverage, Assignme
   return spec;
 }
 
-/// Largest minus smallest number of the units [begin, end) per worker.
-int spread_of_units(const SubnetPlan& plan, int begin, int end) {
+/// Largest minus smallest number of units per worker.
+int spread_of_units(const SubnetPlan& plan) {
   std::vector<int> count(plan.workers, 0);
-  for (int unit = begin; unit < end; ++unit)
-    for (int worker : plan.units[unit].owners)
+  for (const Unit& unit : plan.units)
+    for (int worker : unit.owners)
       ++count[worker];
   const auto [smallest, largest] = std::minmax_element(count.begin(), count.end());
   return *largest - *smallest;
-}
-
-int spread_of_units(const SubnetPlan& plan) {
-  return spread_of_units(plan, 0, static_cast<int>(plan.units.size()));
 }
 
 TEST_CASE("equal_units: numbers of units per worker differ by at most one; branches of a block count once") {
@@ -60,24 +58,57 @@ TEST_CASE("equal_units: numbers of units per worker differ by at most one; branc
   CHECK(spread_of_units(make_plan(transformer, spec, 0)) == 2);
   spec.unit = UnitKind::kBranch;
   CHECK(spread_of_units(make_plan(transformer, spec, 0)) == 0);
+  spec = subnetwork(8, "4/8", Assignment::kEqualUnits, Construction::kNeuron);
+  spec.unit = UnitKind::kBranch;
+  CHECK(spread_of_units(make_plan(structure_of(model_named("swin_t")), spec, 0)) <= 1);  // 3 to 24 heads
 }
 
-TEST_CASE("equal_units in neuron construction: equal in each branch; matches balanced with n slices") {
-  SubnetworkSpec spec = subnetwork(8, "4/8", Assignment::kEqualUnits, Construction::kNeuron);
-  spec.unit = UnitKind::kBranch;
-  const ModelLayout layout = structure_of(model_named("swin_t"));  // 3 to 24 heads
-  const SubnetPlan plan = make_plan(layout, spec, 0);
-  for (int b = 0; b < static_cast<int>(layout.branches.size()); ++b) {
-    const int begin = plan.first_unit_of(b);
-    const int end = plan.first_unit_of(b + 1);
-    CHECK(spread_of_units(plan, begin, end) == ((end - begin) * 4 % 8 == 0 ? 0 : 1));
-  }
-  CHECK(spread_of_units(plan) <= 1);
+TEST_CASE("rules: the first that matches a branch sets its owners and its masking") {
+  constexpr Masking kBackward = Masking::kBackward;
+  struct Case {
+    std::vector<SubnetworkRule> rules;
+    std::vector<size_t> owners;  ///< by branch: layer1.0, layer1.1, layer2.0, ..
+    std::string masking;         ///< f or b by branch
+  };
+  const std::vector<Case> cases = {
+      {{}, {2, 2, 2, 2, 2, 2, 2, 2}, "ffffffff"},
+      {{{"strided", Coverage{"1"}, {}}}, {2, 2, 4, 2, 4, 2, 4, 2}, "ffffffff"},
+      {{{"layer1.*", {}, kBackward}, {"*.0", Coverage{"1/4"}, {}}}, {2, 2, 1, 2, 1, 2, 1, 2}, "bbffffff"},
+      {{{"layer[34].1", Coverage{"3/4"}, kBackward}, {"strided", {}, kBackward}, {"*", Coverage{"0.25"}, {}}},
+       {1, 1, 2, 1, 2, 3, 2, 3},
+       "ffbfbbbb"}};
+  for (const auto& [rules, owners, masking] : cases)
+    for (const Construction construction : {Construction::kBlock, Construction::kNeuron}) {
+      SubnetworkSpec spec = subnetwork(4, "2/4", Assignment::kRandom, construction);
+      spec.rules = rules;
+      const SubnetPlan plan = make_plan(structure_of(resnet(16)), spec, 0);
+      for (const Unit& unit : plan.units)
+        CHECK(unit.owners.size() == owners[unit.branch]);
+      for (size_t b = 0; b < masking.size(); ++b)
+        CHECK(name_of(plan.masking[b]).front() == masking[b]);
+    }
+}
 
-  SubnetworkSpec balanced = spec;
-  balanced.assignment = Assignment::kBalanced;
-  const ModelLayout blocks = layout_of(resnet(64));
-  CHECK(plan_hash(make_plan(blocks, spec, 0)) == plan_hash(make_plan(blocks, balanced, 0)));
+TEST_CASE("rules without a branch, rules that split a block, and slices without owners are refused") {
+  const auto plan_with = [](const char* model, UnitKind unit, std::vector<SubnetworkRule> rules) {
+    SubnetworkSpec spec = subnetwork(4, "2/4", Assignment::kRandom);
+    spec.unit = unit;
+    spec.rules = std::move(rules);
+    return make_plan(structure_of(model_named(model)), spec, 0);
+  };
+  const SubnetworkRule attention{"*.self_attn", Coverage{"1"}, {}};
+  for (const auto& [model, rules, key] :
+       {std::tuple{"resnet18", std::vector<SubnetworkRule>{{"layer5.*"}}, "subnetwork.rules[0]"},
+        {"resnet18", {{"layer1.*"}, {"layer1.0"}}, "subnetwork.rules[1]"},
+        {"llama_134m", {{"strided"}}, "subnetwork.rules[0]"},
+        {"llama_134m", {attention}, "subnetwork.rules"}})
+    CHECK_THAT(message_of<UsageError>([&] { plan_with(model, UnitKind::kBlock, rules); }), Contains(key));
+  CHECK_NOTHROW(plan_with("llama_134m", UnitKind::kBranch, {attention}));
+  SubnetworkSpec narrow = subnetwork(4, "1", Assignment::kBalanced, Construction::kNeuron);
+  narrow.capacities = {{"1/2"}, {"1/5"}, {"1/5"}, {"1/5"}};
+  narrow.slices_per_branch = 2;  // 1/5 of them is none
+  CHECK_THAT(message_of<UsageError>([&] { make_plan(structure_of(resnet(16)), narrow, 0); }),
+             Contains("subnetwork.capacities"));
 }
 
 TEST_CASE("in neuron construction every worker computes the layers that are not sliced") {
@@ -184,11 +215,9 @@ TEST_CASE("an unsuitable assignment file is refused, naming the fault") {
              "[1, 1]"}}) {
     SubnetworkSpec spec = subnetwork(workers, coverage, Assignment::kFile);
     spec.assignment_file = folder.write("plan.json", text);
-    CHECK_THAT(message_of<UsageError>([&] { make_plan(layout, spec, 0); }), Catch::Matchers::Contains(fault));
+    CHECK_THAT(message_of<UsageError>([&] { make_plan(layout, spec, 0); }), Contains(fault));
   }
 }
-
-using Catch::Matchers::Contains;
 
 /// One unit for each owner set.
 SubnetPlan plan_with(int workers, const Owners& owners) {

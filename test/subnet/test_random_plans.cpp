@@ -1,14 +1,19 @@
-// Invariants over many plans: random layouts, any n up to 64, any p, every regime and assignment.
+// Invariants over many plans: random layouts, any n up to 64, any p, every regime and assignment, rules that
+// mix them, and capacities.
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "catch.h"
 #include "small_plans.h"
-#include "subnet/assignment_starts.h"
+#include "spec/json_fields.h"
 #include "subnet/exchange.h"
 #include "subnet/exchange_plan.h"
 #include "subnet/plan.h"
@@ -68,96 +73,158 @@ T one_of(RandomBits& random, std::initializer_list<T> values) {
   return values.begin()[random.below(static_cast<int>(values.size()))];
 }
 
-SubnetworkSpec random_subnetwork(RandomBits& random) {
+/// What the branches of a plan are to have.
+struct Expected {
+  SubnetworkSpec spec;
+  std::vector<int> owners;       ///< p by branch; not used with capacities
+  std::vector<Masking> masking;  ///< by branch
+};
+
+Coverage random_coverage(RandomBits& random, int64_t workers) {
+  return {std::to_string(1 + random.below(static_cast<int>(workers))) + "/" + std::to_string(workers)};
+}
+
+Expected random_subnetwork(RandomBits& random, const ModelLayout& layout) {
   SubnetworkSpec spec;
   spec.workers = 1 + random.below(64);
-  spec.coverage.text =
-      std::to_string(1 + random.below(static_cast<int>(spec.workers))) + "/" + std::to_string(spec.workers);
   spec.construction = one_of(random, {Construction::kBlock, Construction::kNeuron});
   spec.masking = one_of(random, {Masking::kForward, Masking::kBackward});
   spec.unit = one_of(random, {UnitKind::kBlock, UnitKind::kBranch});
-  spec.assignment =
-      one_of(random, {Assignment::kBalanced, Assignment::kWindow, Assignment::kRandom, Assignment::kFile});
-  // The search for whole branches takes a large part of a second by design: only some plans use it, most with
-  // fewer workers.
-  if (spec.assignment == Assignment::kBalanced && spec.construction == Construction::kBlock) {
-    if (random.below(8) > 0) spec.assignment = Assignment::kRandom;
-    if (random.below(4) > 0) spec.workers = std::min<int64_t>(spec.workers, 12);
-    spec.coverage.text =
-        std::to_string(1 + random.below(static_cast<int>(spec.workers))) + "/" + std::to_string(spec.workers);
+  spec.assignment = one_of(random, {Assignment::kBalanced, Assignment::kWindow, Assignment::kRandom});
+  // The search takes a large part of a second by design: only some plans use it, most with few workers.
+  if (spec.assignment == Assignment::kBalanced) {
+    if (random.below(10) > 0) spec.assignment = Assignment::kRandom;
+    if (random.below(4) > 0) spec.workers = std::min<int64_t>(spec.workers, 8);
+    if (spec.assignment == Assignment::kBalanced && spec.construction == Construction::kNeuron) {
+      spec.capacities = {{"8/8"}};  // every slice has an owner
+      while (std::ssize(spec.capacities) < spec.workers)
+        spec.capacities.push_back({std::to_string(1 + random.below(8)) + "/8"});
+    }
   }
-  return spec;
-}
-
-/// A plan whose owners are those of a file made by somebody else: random owner sets in any order.
-SubnetPlan published_plan(const ModelLayout& layout, SubnetworkSpec spec, RandomBits& random) {
-  spec.assignment = Assignment::kWindow;
-  const SubnetPlan window = make_plan(layout, spec, 0);
-  nlohmann::json units = nlohmann::json::array();
-  std::vector<MemberSet> published;
-  for (const Unit& unit : window.units) {
-    std::vector<int> workers = random_owners(window.workers, window.owners_per_unit, random);
-    published.emplace_back(workers);
-    std::rotate(workers.begin(), workers.begin() + random.below(window.owners_per_unit), workers.end());
-    units.push_back({{"branch", layout.branches[unit.branch].name},
-                     {"begin", unit.begin},
-                     {"end", unit.end},
-                     {"owners", workers}});
+  if (spec.capacities.empty()) spec.coverage = random_coverage(random, spec.workers);
+  SubnetworkRule rule;  // for the first blocks
+  if (spec.capacities.empty() && random.below(2) == 0) rule.coverage = random_coverage(random, spec.workers);
+  rule.masking =
+      one_of<std::optional<Masking>>(random, {std::nullopt, Masking::kForward, Masking::kBackward});
+  const auto branches = static_cast<int>(layout.branches.size());
+  int end = 1 + random.below(branches);
+  while (end < branches && layout.branches[end].block == layout.branches[end - 1].block)
+    ++end;
+  rule.match = "b[0-" + std::to_string(end - 1) + "]";
+  if (random.below(4) > 0) spec.rules.push_back(rule);
+  Expected expected{.spec = spec, .owners = {}, .masking = {}};
+  for (int b = 0; b < branches; ++b) {
+    const SubnetworkRule own = b < end && !spec.rules.empty() ? rule : SubnetworkRule();
+    expected.owners.push_back(std::stoi(own.coverage.value_or(spec.coverage).text));  // of p/n: p
+    expected.masking.push_back(own.masking.value_or(spec.masking));
   }
-  const TempFolder folder;
-  spec.assignment = Assignment::kFile;
-  spec.assignment_file = folder.write("plan.json", nlohmann::json{{"units", units}}.dump());
-  const SubnetPlan plan = make_plan(layout, spec, random.next());
-  for (size_t u = 0; u < published.size(); ++u)
-    REQUIRE(plan.units[u].owners == published[u]);
-  return plan;
+  return expected;
 }
 
-SubnetPlan random_plan(RandomBits& random) {
-  const ModelLayout layout = random_layout(random);
-  const SubnetworkSpec spec = random_subnetwork(random);
-  return spec.assignment == Assignment::kFile ? published_plan(layout, spec, random)
-                                              : make_plan(layout, spec, random.next());
-}
-
-/// Exactly p different owners for every unit, and every hidden unit of every branch in exactly one unit.
-bool has_p_owners_everywhere(const SubnetPlan& plan) {
-  std::vector<std::vector<int>> covered;
-  for (const BranchLayout& branch : plan.layout.branches)
-    covered.emplace_back(branch.hidden_width, 0);
+/// Every worker owns its rounded share of the slices of each branch, or of each block's groups of slices.
+bool has_capacities(const SubnetPlan& plan, const SubnetworkSpec& spec) {
+  std::map<int, std::vector<MemberSet>> owners_of;  // by branch or block, then slice
   for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    const auto& [branch, begin, end, owners] = plan.units[u];
+    std::vector<MemberSet>& slices =
+        owners_of[spec.unit == UnitKind::kBlock ? plan.layout.branches[branch].block : branch];
+    const size_t slice = u - plan.first_unit_of(branch);
+    if (slice == slices.size()) slices.push_back(owners);
+    if (slices.at(slice) != owners) return false;
+  }
+  for (const auto& [family, slices] : owners_of) {
+    const auto count = std::ssize(slices);
+    for (int worker = 0; worker < plan.workers; ++worker) {
+      const auto is_owned = [&](const MemberSet& owners) { return owners.contains(worker); };
+      if (std::ranges::count_if(slices, is_owned) !=
+          (count * std::stoi(spec.capacities[worker].text) + 4) / 8)
+        return false;
+    }
+  }
+  return true;
+}
+
+/// Every unit has its number of different owners, and every hidden unit of every branch is in exactly one
+/// unit. The coverage of a branch and the plan is the share of hidden units and parameters that workers own.
+bool has_owners_everywhere(const SubnetPlan& plan, const Expected& expected) {
+  std::vector<std::vector<int>> owners_of;  // by branch and hidden unit
+  for (const BranchLayout& branch : plan.layout.branches)
+    owners_of.emplace_back(branch.hidden_width, 0);
+  std::set<int> numbers;
+  double owned_parameters = 0, parameters = 0;
+  for (int u = 0; u < static_cast<int>(plan.units.size()); ++u) {
+    const int branch = plan.units[u].branch;
     int owners = 0;
     for (int worker = 0; worker < plan.workers; ++worker)
       owners += plan.holding(worker, u) == Holding::kOwned ? 1 : 0;
-    if (owners != plan.owners_per_unit) return false;
+    if (expected.spec.capacities.empty() && owners != expected.owners[branch]) return false;
     for (int64_t h = plan.units[u].begin; h < plan.units[u].end; ++h)
-      ++covered[plan.units[u].branch][h];
+      owners_of[branch][h] += owners_of[branch][h] == 0 ? owners : -plan.workers;
+    numbers.insert(owners);
+    parameters += static_cast<double>(plan.unit_parameters(u));
+    owned_parameters += static_cast<double>(plan.unit_parameters(u)) * owners / plan.workers;
   }
-  return std::all_of(covered.begin(), covered.end(), [](const std::vector<int>& branch) {
-    return std::all_of(branch.begin(), branch.end(), [](int times) { return times == 1; });
-  });
+  for (size_t b = 0; b < owners_of.size(); ++b) {
+    if (std::ranges::min(owners_of[b]) < 1) return false;
+    const double owned = std::accumulate(owners_of[b].begin(), owners_of[b].end(), 0.0);
+    const double all = static_cast<double>(owners_of[b].size()) * plan.workers;
+    if (std::abs(plan.coverage(static_cast<int>(b)) - owned / all) > 1e-12) return false;
+  }
+  return std::abs(plan.coverage() - owned_parameters / parameters) < 1e-12 &&
+         plan.owners_range() == std::pair(*numbers.begin(), *numbers.rbegin()) &&
+         plan.owners_per_unit() == (numbers.size() == 1 ? std::optional(*numbers.begin()) : std::nullopt) &&
+         (expected.spec.capacities.empty() || has_capacities(plan, expected.spec));
+}
+
+/// plan.json says the p of all units if it is one, and the masking of units that do not have that of most
+/// branches. A plan whose owners are read from it, in any order, is the same plan.
+bool publishes(const SubnetPlan& plan, const Expected& expected) {
+  nlohmann::json json = nlohmann::json::parse(json_of(identity_of(plan)).dump());
+  const std::string masking = json.at("masking");
+  const auto has_masking = [&](Masking of_branch) { return name_of(of_branch) == masking; };
+  if (2 * std::ranges::count_if(expected.masking, has_masking) < std::ssize(expected.masking)) return false;
+  std::set<size_t> numbers;
+  for (size_t u = 0; u < plan.units.size(); ++u) {
+    const Masking own = expected.masking[plan.units[u].branch];
+    if (json.at("units")[u].value("masking", "") != (has_masking(own) ? "" : name_of(own))) return false;
+    numbers.insert(plan.units[u].owners.size());
+    std::ranges::reverse(json["units"][u]["owners"]);
+  }
+  if (json.value("owners_per_unit", size_t{0}) != (numbers.size() == 1 ? *numbers.begin() : 0)) return false;
+  const TempFolder folder;
+  SubnetworkSpec spec = expected.spec;
+  spec.assignment = Assignment::kFile;
+  spec.assignment_file = folder.write("plan.json", json.dump());
+  return plan_hash(make_plan(plan.layout, spec, /*seed=*/1)) == plan_hash(plan);
 }
 
 /// A worker's parts of a branch, the owned one first, have the units that it owns or has frozen, and make up
 /// the branch under backward masking. The units of a parameter have all of its elements.
-bool parts_make_up_branches(const SubnetPlan& plan, int worker) {
-  const bool has_all = plan.masking == Masking::kBackward;
+bool parts_make_up_branches(const SubnetPlan& plan, const std::vector<Masking>& masking, int worker) {
   for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b) {
-    int64_t width = 0;
-    bool is_frozen = false;
+    const bool has_all = masking[b] == Masking::kBackward;
+    int64_t owned = 0, frozen = 0;
     for (const BranchPart& part : plan.parts_of(worker, b)) {
-      if (is_frozen && !part.frozen) return false;
-      is_frozen = part.frozen;
+      if (part.units.empty() || (frozen > 0 && !part.frozen)) return false;
       for (int unit : part.units) {
-        if (plan.holding(worker, unit) != (is_frozen ? Holding::kFrozen : Holding::kOwned)) return false;
-        width += plan.units[unit].end - plan.units[unit].begin;
+        if (plan.holding(worker, unit) != (part.frozen ? Holding::kFrozen : Holding::kOwned)) return false;
+        (part.frozen ? frozen : owned) += plan.units[unit].end - plan.units[unit].begin;
       }
     }
-    if (width != (has_all ? plan.layout.branches[b].hidden_width : plan.owned_width(worker, b))) return false;
+    if (owned != plan.owned_width(worker, b) || frozen != plan.frozen_width(worker, b)) return false;
+    if (frozen != (has_all ? plan.layout.branches[b].hidden_width - owned : 0)) return false;
+    const bool has_some = plan.construction == Construction::kNeuron || has_all || owned > 0;
+    if (plan.owns_any_of(worker, b) != (owned > 0) || plan.has_branch(worker, b) != has_some) return false;
   }
-  const auto owned = plan.units_with(worker, Holding::kOwned).size();
-  const auto others = plan.units_with(worker, has_all ? Holding::kFrozen : Holding::kAbsent).size();
-  if (owned + others != plan.units.size()) return false;
+  size_t units = 0;
+  for (const Holding holding : {Holding::kOwned, Holding::kFrozen, Holding::kAbsent})
+    for (const int unit : plan.units_with(worker, holding)) {
+      const bool is_backward = masking[plan.units[unit].branch] == Masking::kBackward;
+      if (plan.is_kept_frozen(unit) != is_backward) return false;
+      if (holding == (is_backward ? Holding::kAbsent : Holding::kFrozen)) return false;
+      ++units;
+    }
+  if (units != plan.units.size()) return false;
   for (const ParameterLayout& parameter : plan.layout.parameters) {
     int64_t elements = 0;
     for (int unit : plan.units_of(parameter))
@@ -255,7 +322,7 @@ bool messages_agree(const SubnetPlan& plan, const ExchangePlan& exchanges, int b
     const bool receiver_holds = holds(plan, processes, to, segment.unit);
     if (holds(plan, processes, from, segment.unit)) gradients += segment.shard_elements(to);
     if (receiver_holds) shards_of_held += segment.shard_elements(from);
-    if (!receiver_holds && plan.masking == Masking::kBackward)
+    if (!receiver_holds && plan.masking[plan.units[segment.unit].branch] == Masking::kBackward)
       shards_of_others += segment.shard_elements(from);
   }
   if (from == to) gradients = shards_of_held = shards_of_others = 0;
@@ -319,7 +386,8 @@ bool exchange_plans_agree(const SubnetPlan& plan, RandomBits& random) {
 }
 
 /// lambda2 is within its bound, and normalized by degree, >= (n - p) / (p (n - 1)) over the workers that own
-/// a unit. The figures themselves are compared with numpy in test/cli/test_plan.py.
+/// a unit, where p is the largest number of owners. The figures themselves are compared with numpy in
+/// test/cli/test_plan.py.
 bool respects_bounds(const SubnetPlan& plan) {
   Owners owners;
   std::vector<double> parameters;
@@ -329,7 +397,7 @@ bool respects_bounds(const SubnetPlan& plan) {
     parameters.push_back(static_cast<double>(plan.unit_parameters(u)));
     active.insert(owners.back().begin(), owners.back().end());
   }
-  const double p = plan.owners_per_unit;
+  const double p = plan.owners_range().second;
   const double n = static_cast<double>(active.size());
   for (const std::vector<double>& weights : {std::vector<double>(owners.size(), 1), parameters}) {
     const Spectrum spectrum = spectrum_of(owners, weights, plan.workers);
@@ -339,25 +407,31 @@ bool respects_bounds(const SubnetPlan& plan) {
   return true;
 }
 
-TEST_CASE("400 random plans: p owners everywhere, schedules that agree, lambda2 within its bounds") {
+TEST_CASE("400 random plans: owners as expected, schedules that agree, lambda2 within its bounds") {
   RandomBits random(2507);
   int64_t units = 0;
-  int large = 0;
+  int large = 0, mixed = 0;
   for (int i = 0; i < kPlans; ++i) {
-    const SubnetPlan plan = random_plan(random);
-    INFO("plan " << i << ": n = " << plan.workers << ", p = " << plan.owners_per_unit << ", "
-                 << name_of(plan.construction) << ", " << name_of(plan.masking) << ", " << plan.units.size()
+    const ModelLayout layout = random_layout(random);
+    const Expected expected = random_subnetwork(random, layout);
+    const SubnetPlan plan = make_plan(layout, expected.spec, random.next());
+    INFO("plan " << i << ": n = " << plan.workers << ", " << coverage_text(plan) << ", "
+                 << name_of(plan.construction) << ", " << masking_text(plan) << ", " << plan.units.size()
                  << " units");
-    REQUIRE(has_p_owners_everywhere(plan));
-    REQUIRE(parts_make_up_branches(plan, random.below(plan.workers)));
+    REQUIRE(plan.masking == expected.masking);
+    REQUIRE(has_owners_everywhere(plan, expected));
+    REQUIRE(publishes(plan, expected));
+    REQUIRE(parts_make_up_branches(plan, expected.masking, random.below(plan.workers)));
     REQUIRE(flops_share(plan) <= 1 + 1e-12);
     REQUIRE(exchange_plans_agree(plan, random));
     REQUIRE(respects_bounds(plan));
     units += static_cast<int64_t>(plan.units.size());
-    large += plan.workers > 48 && plan.owners_per_unit > 1 ? 1 : 0;
+    large += plan.workers > 48 && plan.owners_range().second > 1 ? 1 : 0;
+    mixed += !plan.owners_per_unit() && masking_text(plan) == "mixed" ? 1 : 0;
   }
   CHECK(units > 20 * kPlans);
   CHECK(large > kPlans / 8);
+  CHECK(mixed > kPlans / 25);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace {
 
 AssignmentProblem equal_groups_problem(int workers, int owners, int groups, uint64_t seed = 0) {
   return {.workers = workers,
-          .owners = owners,
+          .owners = std::vector<int>(groups, owners),
           .flops = std::vector<double>(groups, 1),
           .bytes = std::vector<double>(groups, 1),
           .seed = seed};
