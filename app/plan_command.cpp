@@ -22,7 +22,6 @@
 #include "run/checkpoint_store.h"
 #include "run/resumed_run.h"
 #include "spec/error.h"
-#include "spec/units.h"
 
 namespace sdp {
 namespace {

@@ -1,9 +1,6 @@
 #include <ATen/ATen.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -12,7 +9,6 @@
 #include "data/device_loader.h"
 #include "engine/device.h"
 #include "engine/full_model.h"
-#include "eval/best.h"
 #include "eval/evaluation.h"
 #include "eval/predictions.h"
 #include "hub/export.h"

@@ -15,7 +15,6 @@
 #include "inputs.h"
 #include "process/signals.h"
 #include "run/checkpoint_store.h"
-#include "run/progress.h"
 #include "run/resumed_run.h"
 #include "run/save_checkpoint.h"
 #include "spec/error.h"

@@ -1,9 +1,7 @@
 #include "cost/accounting.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "cost/local_steps.h"
 #include "subnet/exchange.h"

@@ -8,7 +8,6 @@
 
 #include "engine/flat_copies.h"
 #include "engine/local_exchange.h"
-#include "experiment/local_plan.h"
 #include "layers/tensors.h"
 #include "process/allocations.h"
 #include "subnet/exchange.h"

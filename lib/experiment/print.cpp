@@ -1,7 +1,5 @@
 #include "experiment/print.h"
 
-#include <algorithm>
-
 #include "optim/registry.h"
 #include "spec/error.h"
 #include "spec/hash.h"

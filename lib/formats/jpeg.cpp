@@ -5,7 +5,6 @@
 #include <csetjmp>
 #include <cstdio>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 
 #include <jpeglib.h>

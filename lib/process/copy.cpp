@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 namespace sdp {
 namespace {

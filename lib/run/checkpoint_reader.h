@@ -4,7 +4,6 @@
 // can be read by another number of processes and by another plan of the same model.
 
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>

@@ -1,6 +1,5 @@
 #include "spec/field.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <numeric>

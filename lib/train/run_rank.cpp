@@ -5,7 +5,6 @@
 
 #include <cstdio>
 
-#include "comm/cores.h"
 #include "cost/accounting.h"
 #include "cost/make_experiment.h"
 #include "cost/peak.h"
