@@ -10,7 +10,6 @@
 
 #include "cost/make_experiment.h"
 #include "eval/best.h"
-#include "experiment/load.h"
 #include "run/checkpoint_store.h"
 #include "run/metrics.h"
 #include "run/run_folder.h"

@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "spec/error.h"
 #include "spec/hash.h"

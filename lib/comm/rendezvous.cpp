@@ -16,7 +16,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "comm/sockets.h"
 #include "io/file.h"
 #include "process/signals.h"
 #include "spec/error.h"

@@ -5,7 +5,6 @@
 #include "cost/record_step.h"
 #include "cost/recorded_call.h"
 #include "cost/step_captures.h"
-#include "model/model_spec.h"
 #include "subnet/plan.h"
 
 namespace sdp {

@@ -6,7 +6,6 @@
 #include <memory>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "cost/local_steps.h"
 #include "cost/record_step.h"

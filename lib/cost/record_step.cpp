@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "layers/loss.h"
-#include "layers/tensors.h"
 #include "model/make_model.h"
 
 namespace sdp {

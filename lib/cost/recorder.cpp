@@ -10,7 +10,6 @@
 #include <string_view>
 #include <utility>
 
-#include "cost/recorded_call.h"
 #include "layers/branch.h"
 
 namespace sdp {

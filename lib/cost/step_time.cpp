@@ -1,6 +1,5 @@
 #include "cost/step_time.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 

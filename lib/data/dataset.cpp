@@ -9,7 +9,6 @@
 
 #include "data/batches.h"
 #include "data/image_array.h"
-#include "spec/error.h"
 
 namespace sdp {
 

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <memory>
 #include <stdexcept>
 #include <utility>
 

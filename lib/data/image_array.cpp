@@ -12,7 +12,6 @@
 #include <string_view>
 #include <utility>
 
-#include "data/dataset.h"
 #include "data/split_files.h"
 #include "formats/image.h"
 #include "formats/tar_shard.h"

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
-#include <limits>
 #include <map>
 #include <random>
 #include <stdexcept>

@@ -5,12 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <stdexcept>
 #include <utility>
 
 #include "data/crops.h"
-#include "data/dataset.h"
 #include "data/split_files.h"
 #include "formats/image.h"
 #include "spec/error.h"

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "data/augment.h"
 #include "layers/tensors.h"
 #include "process/allocations.h"
 

@@ -6,9 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <optional>
 #include <span>
-#include <string>
 #include <system_error>
 
 #include "io/file.h"

@@ -7,10 +7,8 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
-#include <string>
 
 #include "data/check.h"
-#include "data/dataset.h"
 #include "data/split_files.h"
 #include "io/file.h"
 #include "spec/error.h"

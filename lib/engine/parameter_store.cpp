@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "layers/tensors.h"
 #include "process/allocations.h"
 
 namespace sdp {

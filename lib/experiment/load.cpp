@@ -5,7 +5,6 @@
 
 #include "optim/registry.h"
 #include "spec/error.h"
-#include "spec/position.h"
 #include "spec/read.h"
 #include "spec/text.h"
 #include "spec/yaml_tree.h"

@@ -16,7 +16,6 @@
 #include <archive_entry.h>
 
 #include "formats/image.h"
-#include "io/file.h"
 #include "spec/error.h"
 #include "spec/text.h"
 

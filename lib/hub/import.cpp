@@ -7,9 +7,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "experiment/experiment.h"
 #include "hub/library_files.h"

@@ -4,11 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <nlohmann/json.hpp>
-
 #include "engine/checks.h"
 #include "io/file.h"
-#include "model/library_format.h"
 #include "run/checkpoint_tensors.h"
 #include "spec/error.h"
 #include "spec/text.h"

@@ -9,11 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <span>
 #include <sstream>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "spec/error.h"
 #include "spec/hash.h"

@@ -4,8 +4,6 @@
 #include <ATen/OpMathType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
-
 #include "ops/availability.h"
 #include "ops/ops.h"
 

@@ -1,7 +1,6 @@
 #include "model/model_spec.h"
 
 #include <stdexcept>
-#include <string>
 
 #include "spec/position.h"
 #include "spec/value_text.h"

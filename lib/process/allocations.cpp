@@ -1,7 +1,6 @@
 #include "process/allocations.h"
 
 #include <ATen/Context.h>
-#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #ifdef USE_C10D_NCCL
 #include <c10/cuda/CUDACachingAllocator.h>

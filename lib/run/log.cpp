@@ -5,8 +5,6 @@
 
 #include <cstdio>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 

@@ -3,10 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 
 #include "engine/device.h"

@@ -6,7 +6,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "io/file.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "cost/make_experiment.h"
 #include "experiment/load.h"
 #include "experiment/run_steps.h"
 #include "run/checkpoint_store.h"

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <exception>
-#include <set>
 #include <utility>
 
 #include "engine/device.h"

@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <stdexcept>
 
 #include "spec/error.h"

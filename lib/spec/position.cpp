@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "spec/error.h"
-
 namespace sdp {
 
 std::string Position::prefix() const {

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "spec/error.h"
-#include "spec/text.h"
 
 namespace sdp {
 namespace {
