@@ -105,23 +105,6 @@ ImageGroup settled(ImageGroup group) {
   return group;
 }
 
-/// A file that is removed at the end of a scope, unless it was renamed.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(fs::path path) : path_(std::move(path)) {}
-  ~TemporaryFile() {
-    std::error_code ignored;
-    fs::remove(path_, ignored);
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 /// Removes files left by processes that were killed while saving `index`. No save takes an hour.
 void remove_leftovers(const fs::path& index) {
   constexpr std::string_view kDigit = "[0-9a-f]";
@@ -284,11 +267,14 @@ void IndexFile::save(const ImageIndex& index) const {
   visit_arrays(index, [&](const auto& array) { writer.put_all(array); });
 
   // Processes of a run save at the same time: each uses its own name, and the last one to rename wins.
-  const TemporaryFile own(fmt::format("{}.{:08x}", path_.string(), std::random_device()()));
-  write_file_atomically(own.path(), framed(writer.bytes()));
-  std::error_code error;
-  fs::rename(own.path(), path_, error);
-  if (error) throw_io_error("write", path_, error.value());
+  const fs::path own = fmt::format("{}.{:08x}", path_.string(), std::random_device()());
+  write_file_atomically(own, framed(writer.bytes()));
+  std::error_code error, ignored;
+  fs::rename(own, path_, error);
+  if (error) {
+    fs::remove(own, ignored);
+    throw_io_error("write", path_, error.value());
+  }
   remove_leftovers(path_);
 }
 
