@@ -137,13 +137,15 @@ PeerWatch::Events events_of_process(Communicator::Connection& connection, std::c
 }
 
 std::unique_ptr<PeerWatch> make_watch(Communicator::Connection& connection, const Membership& member) {
-  PeerWatch::Options options = {.rank = member.rank,
-                                .size = member.size,
-                                .timeout = member.timeout,
-                                .stop_descriptor = member.stop_descriptor,
-                                .parent = member.parent,
-                                .answer_timeout = std::min(kAnswerTimeout, member.timeout)};
-  if (!member.single_host) options.master = member.master_address;
+  const Ranks& ranks = member.ranks;
+  const auto timeout = member.options.timeout;
+  PeerWatch::Options options = {.rank = ranks.rank,
+                                .size = ranks.world,
+                                .timeout = timeout,
+                                .stop_descriptor = member.options.stop_descriptor,
+                                .parent = member.options.parent,
+                                .answer_timeout = std::min(kAnswerTimeout, timeout)};
+  if (!ranks.single_host) options.master = ranks.master_address;
   if (member.is_process) options.events = events_of_process(connection, options.answer_timeout);
   options.events.status = [&connection] {
     return ProcessStatus{connection.collectives, place_of(connection.phase, connection.operation)};
@@ -179,16 +181,8 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
   Rendezvous rendezvous(ranks, options);
   try {
     Store store = ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(rendezvous);
-    auto connection = connect_over(store, {.rank = ranks.rank,
-                                           .size = ranks.world,
-                                           .device = device,
-                                           .backend = options.backend,
-                                           .timeout = options.timeout,
-                                           .single_host = ranks.single_host,
-                                           .master_address = ranks.master_address,
-                                           .stop_descriptor = options.stop_descriptor,
-                                           .parent = options.parent,
-                                           .progress = progress});
+    auto connection = connect_over(
+        store, {.ranks = ranks, .device = device, .options = options, .progress = progress});
     connection->serves_store = rendezvous.serves();
     connection->announced = std::move(rendezvous.announcement);
     return connection;
@@ -273,38 +267,40 @@ std::string readable_part(const std::exception& error) {
 }
 
 std::unique_ptr<Communicator::Connection> connect_over(const Store& store, const Membership& member) {
+  const Ranks& ranks = member.ranks;
+  const ConnectOptions& options = member.options;
   const auto wait_for_next = [&](const char* what) {
     if (member.progress) member.progress->waits_for = what;
   };
   auto connection = std::make_unique<Communicator::Connection>();
-  connection->rank = member.rank;
-  connection->size = member.size;
+  connection->rank = ranks.rank;
+  connection->size = ranks.world;
   connection->device = member.device;
   connection->is_process = member.is_process;
   connection->store = c10::make_intrusive<c10d::PrefixStore>("sdp", store);
   // Create the watch before the backend: a killed process closes its descriptors in ascending order, so the
   // others see that it has ended before their collectives fail.
   wait_for_next("the other processes' addresses and connections");
-  if (member.size > 1 || member.stop_descriptor >= 0) connection->watch = make_watch(*connection, member);
+  if (ranks.world > 1 || options.stop_descriptor >= 0) connection->watch = make_watch(*connection, member);
   if (member.progress) member.progress->is_watched = connection->watch != nullptr;
-  connection->is_stream_ordered = uses_nccl(member.backend, member.device);
+  connection->is_stream_ordered = uses_nccl(options.backend, member.device);
   const Store backend_store = c10::make_intrusive<c10d::PrefixStore>("backend", store);
   if (connection->is_stream_ordered) {
 #ifdef USE_C10D_NCCL
     wait_for_next("the other processes' devices");
     connection->refusal = refuse_shared_devices(
-        gather_places(*connection->store, member.rank, member.size, place_of_device(member.device)));
+        gather_places(*connection->store, ranks.rank, ranks.world, place_of_device(member.device)));
     wait_for_next("the connections of the NCCL backend");
-    connection->backend = make_nccl(backend_store, member.rank, member.size, member.device, member.timeout);
+    connection->backend = make_nccl(backend_store, ranks.rank, ranks.world, member.device, options.timeout);
 #else
     throw UsageError(
         "This build of sdp-train has no NCCL. Build it against a LibTorch with CUDA and NCCL, or set "
         "train.backend to gloo.");
 #endif
-  } else if (member.size > 1) {
+  } else if (ranks.world > 1) {
     wait_for_next("the connections of the Gloo backend");
     connection->backend =
-        make_gloo(backend_store, member.rank, member.size, member.timeout, member.single_host);
+        make_gloo(backend_store, ranks.rank, ranks.world, options.timeout, ranks.single_host);
   }
   return connection;
 }
@@ -354,13 +350,8 @@ std::unique_ptr<Communicator> connect_beside(const Communicator& met, const Rank
                                              std::chrono::milliseconds timeout) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>("beside", met.connection_->store);
   try {
-    return std::make_unique<Communicator>(connect_over(store, {.rank = met.rank(),
-                                                               .size = met.size(),
-                                                               .device = device,
-                                                               .timeout = timeout,
-                                                               .single_host = ranks.single_host,
-                                                               .master_address = ranks.master_address,
-                                                               .is_process = false}));
+    return std::make_unique<Communicator>(connect_over(
+        store, {.ranks = ranks, .device = device, .options = {.timeout = timeout}, .is_process = false}));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

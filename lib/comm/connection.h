@@ -55,16 +55,10 @@ struct ConnectProgress {
 
 /// One rank among the processes, or threads, that share a store.
 struct Membership {
-  int rank = 0;
-  int size = 1;
+  Ranks ranks = {};
   at::Device device = at::kCPU;
-  BackendKind backend = BackendKind::kAuto;
-  std::chrono::milliseconds timeout = {};
-  bool single_host = true;
-  std::string master_address = {};  ///< rank 0's host; used on several hosts only
-  bool is_process = true;           ///< not a thread: its watch may end the process if others are lost
-  int stop_descriptor = -1;         ///< see ConnectOptions
-  pid_t parent = 0;                 ///< see ConnectOptions
+  ConnectOptions options = {};
+  bool is_process = true;  ///< not a thread: its watch may end the process if others are lost
   ConnectProgress* progress = nullptr;
 };
 std::unique_ptr<Communicator::Connection> connect_over(const c10::intrusive_ptr<c10d::Store>& store,

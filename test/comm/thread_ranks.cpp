@@ -131,11 +131,12 @@ void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
         // Run backward passes in this thread. The ranks share a device, and therefore autograd's thread for
         // that device, in which one rank's hooks would wait for hooks of other ranks that run later.
         c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-        auto connection = connect_over(store, {.rank = rank,
-                                               .size = world,
+        Ranks ranks;
+        ranks.rank = rank;
+        ranks.world = world;
+        auto connection = connect_over(store, {.ranks = ranks,
                                                .device = device,
-                                               .backend = BackendKind::kGloo,
-                                               .timeout = timeout,
+                                               .options = {.backend = BackendKind::kGloo, .timeout = timeout},
                                                .is_process = false});
         if (exchanges == Exchanges::kLate && connection->backend)
           connection->backend = c10::make_intrusive<LateBackend>(std::move(connection->backend));
