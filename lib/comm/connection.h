@@ -2,12 +2,10 @@
 
 // The state behind a Communicator, and how it is created. Internal to comm/.
 
-#include <sys/types.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>

@@ -12,7 +12,6 @@
 #include <memory>
 #include <numeric>
 #include <set>
-#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -149,30 +148,6 @@ CoreClaim own_claim() {
           .quota = own_quota(),
           .omp_num_threads = omp_num_threads(),
           .omp_binds = !places.empty()};
-}
-
-std::string to_text(const CoreClaim& claim) {
-  const CoreQuota quota = claim.quota.value_or(CoreQuota{});
-  std::ostringstream text;
-  text << claim.host << '\n'
-       << quota.group << '\n'
-       << quota.cores << ' ' << claim.omp_num_threads << ' ' << claim.omp_binds;
-  for (const int cpu : claim.cpus)
-    text << ' ' << cpu;
-  return text.str();
-}
-
-CoreClaim claim_from(const std::string& text) {
-  std::istringstream words(text);
-  CoreClaim claim;
-  CoreQuota quota;
-  std::getline(words, claim.host);
-  std::getline(words, quota.group);
-  words >> quota.cores >> claim.omp_num_threads >> claim.omp_binds;
-  for (int cpu = 0; words >> cpu;)
-    claim.cpus.push_back(cpu);
-  if (quota.cores > 0) claim.quota = quota;
-  return claim;
 }
 
 std::vector<int> threads_of(const std::vector<CoreClaim>& claims) {

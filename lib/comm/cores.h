@@ -21,6 +21,12 @@ bool cores_are_busy();
 struct CoreQuota {
   double cores = 0;
   std::string group;  ///< path of the cgroup that sets the quota
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("cores", &CoreQuota::cores);
+    field("group", &CoreQuota::group);
+  }
 };
 
 /// The smallest quota of a cgroup and its ancestors: `cpu.max` (version 2), or `cpu.cfs_quota_us` and
@@ -35,10 +41,17 @@ struct CoreClaim {
   std::optional<CoreQuota> quota = {};
   int omp_num_threads = 0;  ///< OMP_NUM_THREADS (the first number of a list); 0 if it is not set
   bool omp_binds = false;   ///< OpenMP binds each thread to a core of its own (OMP_PROC_BIND, OMP_PLACES)
+
+  template <class Visitor>
+  static void fields(Visitor& field) {
+    field("host", &CoreClaim::host);
+    field("cpus", &CoreClaim::cpus);
+    field("quota", &CoreClaim::quota);
+    field("omp_num_threads", &CoreClaim::omp_num_threads);
+    field("omp_binds", &CoreClaim::omp_binds);
+  }
 };
 CoreClaim own_claim();
-std::string to_text(const CoreClaim& claim);
-CoreClaim claim_from(const std::string& text);
 
 /// How many threads each process should have: OMP_NUM_THREADS if it is set. Otherwise the sum over its cores
 /// of one divided by the number of the host's processes that may use the core (a launcher may have bound each

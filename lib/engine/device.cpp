@@ -19,6 +19,7 @@
 #include "comm/shared_devices.h"
 #include "process/allocations.h"
 #include "spec/error.h"
+#include "spec/json_fields.h"
 
 #ifdef USE_C10D_NCCL
 #include <ATen/cuda/CUDAContextLight.h>
@@ -134,8 +135,8 @@ void use_own_cores() {
 
 std::vector<std::string> divide_cores(Communicator& comm) {
   std::vector<CoreClaim> claims;
-  for (const std::string& text : comm.all_gather_strings(to_text(own_claim())))
-    claims.push_back(claim_from(text));
+  for (const std::string& text : comm.all_gather_strings(json_text(json_of(own_claim()))))
+    claims.push_back(struct_of<CoreClaim>(nlohmann::ordered_json::parse(text)));
   at::set_num_threads(threads_of(claims)[static_cast<size_t>(comm.rank())]);
   return warnings_about(claims);
 }

@@ -14,6 +14,7 @@
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
 #include "helper_process.h"
+#include "spec/json_fields.h"
 
 using Catch::Matchers::Contains;
 
@@ -130,13 +131,14 @@ TEST_CASE("cores and quotas that processes share are divided; OMP_NUM_THREADS ta
 TEST_CASE("a claim is unchanged after sending, and that of this process has its cores") {
   CoreClaim claim = {
       "a host", {0, 3, 200}, CoreQuota{2.5, "/a group"}, /*omp_num_threads=*/7, /*omp_binds=*/true};
-  const CoreClaim read = claim_from(to_text(claim));
+  const auto sent = [&] { return struct_of<CoreClaim>(json_of(claim)); };
+  const CoreClaim read = sent();
   CHECK(std::tie(read.host, read.cpus, read.omp_num_threads, read.omp_binds) ==
         std::tie(claim.host, claim.cpus, claim.omp_num_threads, claim.omp_binds));
   REQUIRE(read.quota);
   CHECK(std::tie(read.quota->cores, read.quota->group) == std::tie(claim.quota->cores, claim.quota->group));
   claim.quota.reset();
-  CHECK_FALSE(claim_from(to_text(claim)).quota);
+  CHECK_FALSE(sent().quota);
   const CoreClaim own = own_claim();
   CHECK_FALSE(own.host.empty());
   const auto cpus = static_cast<double>(own.cpus.size());
