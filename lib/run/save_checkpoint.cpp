@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
-#include <nlohmann/json.hpp>
-
 #include "cost/figures.h"
 #include "engine/checks.h"
 #include "engine/device.h"
@@ -128,13 +126,11 @@ SavedCheckpoint save_checkpoint(const std::filesystem::path& run_dir, const Expe
   const std::filesystem::path folder = store.partial_path(run.step);
   TensorFile tensors = file_of(state);
   const ManifestFile mine = write_process_file(tensors, folder, comm.rank(), comm.size(), on_progress);
-  const nlohmann::json record = {mine.name, mine.bytes, mine.xxh3_128};
-  const std::vector<std::string> records = comm.all_gather_strings(json_text(record));
+  const std::vector<std::string> files = comm.all_gather_strings(json_text(json_of(mine)));
   Manifest manifest = manifest_of(experiment, run);
   SavedCheckpoint saved;
-  for (const std::string& text : records) {
-    const auto file = nlohmann::json::parse(text);
-    manifest.files.push_back({file[0], file[1], file[2]});
+  for (const std::string& text : files) {
+    manifest.files.push_back(struct_of<ManifestFile>(nlohmann::ordered_json::parse(text)));
     saved.bytes += manifest.files.back().bytes;
   }
   if (comm.rank() == 0) {
