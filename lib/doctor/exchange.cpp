@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
+
+#include "process/stopwatch.h"
 
 namespace sdp {
 namespace {
@@ -103,11 +104,10 @@ double rate_to(Communicator& comm, const std::vector<bool>& others, int64_t byte
   double most = 0;
   for (int i = 0; i <= kTimes; ++i) {
     comm.barrier();
-    const auto began = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     comm.all_to_all(recv, send, splits, splits).wait();
     comm.to_host(recv.narrow(0, 0, std::min<int64_t>(elements, 1)));  // makes the host wait for the device
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
-    if (i > 0) most = std::max(most, static_cast<double>(elements) / seconds.count());  // 0 is a warm-up
+    if (i > 0) most = std::max(most, static_cast<double>(elements) / stopwatch.seconds());  // 0 is a warm-up
   }
   return most;
 }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "engine/engines.h"
 #include "engine/train_step.h"
 #include "layers/tensors.h"
+#include "process/stopwatch.h"
 #include "spec/json_fields.h"
 #include "spec/table.h"
 #include "spec/units.h"
@@ -40,10 +40,6 @@ at::Tensor random_values(const ParameterLayout& parameter, at::Device device) {
   at::Tensor values = at::empty(parameter.shape, at::TensorOptions(at::kFloat).device(device));
   return parameter.init.kind == Initializer::Kind::kConstant ? values.fill_(parameter.init.scale)
                                                              : values.normal_(0, parameter.init.scale);
-}
-
-double seconds_since(std::chrono::steady_clock::time_point began) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 
 /// Bytes per second that a large copy reads and writes.
@@ -129,12 +125,12 @@ StepMeasurement measure_step(const Experiment& experiment, int process, c10::Dev
   comm->barrier();
   reset_peak();
   std::vector<double> times_s;
-  const auto began_all = std::chrono::steady_clock::now();
-  while (times_s.size() < kFewestSteps || seconds_since(began_all) < kLongEnoughSeconds) {
-    const auto began = std::chrono::steady_clock::now();
+  const Stopwatch since_warm_up;
+  while (times_s.size() < kFewestSteps || since_warm_up.seconds() < kLongEnoughSeconds) {
+    const Stopwatch of_step;
     run(static_cast<int64_t>(times_s.size()) + 1);
     comm->barrier();
-    times_s.push_back(seconds_since(began));
+    times_s.push_back(of_step.seconds());
   }
   const auto middle = times_s.begin() + static_cast<std::ptrdiff_t>(times_s.size() / 2);
   std::nth_element(times_s.begin(), middle, times_s.end());

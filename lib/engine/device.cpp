@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
@@ -18,6 +17,7 @@
 #include "comm/cores.h"
 #include "comm/shared_devices.h"
 #include "process/allocations.h"
+#include "process/stopwatch.h"
 #include "spec/error.h"
 #include "spec/json_fields.h"
 
@@ -227,11 +227,10 @@ double fastest_s(at::Device device, const std::function<void()>& run) {
   double fastest = std::numeric_limits<double>::infinity();
   for (int i = 0; i <= kTimes; ++i) {
     synchronize(device);
-    const auto began = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     run();
     synchronize(device);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    if (i > 0) fastest = std::min(fastest, seconds);
+    if (i > 0) fastest = std::min(fastest, stopwatch.seconds());
   }
   return fastest;
 }
