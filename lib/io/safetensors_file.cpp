@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -107,8 +108,7 @@ int64_t HeaderParser::read_header_length() const {
   if (file_bytes < kLengthBytes)
     fail("it has " + std::to_string(file_bytes) + " bytes, less than the 8 of the header length");
   uint64_t length = 0;
-  for (int64_t i = kLengthBytes - 1; i >= 0; --i)
-    length = length << 8 | std::to_integer<uint64_t>(file_[static_cast<size_t>(i)]);
+  std::memcpy(&length, file_.data(), sizeof length);
   if (length > static_cast<uint64_t>(kMaxHeaderBytes))
     fail("the header length " + std::to_string(length) + " is beyond the limit of " +
          std::to_string(kMaxHeaderBytes) + " bytes");

@@ -39,15 +39,16 @@ std::string metadata_text(const TensorMetadata& metadata) {
   return "{" + items + "}";
 }
 
+bool is_wider(const TensorEntry& a, const TensorEntry& b) {
+  return element_bytes(a.dtype) > element_bytes(b.dtype);
+}
+
 std::vector<TensorEntry> checked(std::vector<TensorEntry> entries) {
   std::unordered_set<std::string_view> names = {kMetadataKey};
   for (const TensorEntry& entry : entries)
     if (!names.insert(entry.name).second)
       throw std::logic_error("safetensors: tensor name " + entry.name + " is repeated or reserved");
-  const auto wider = [](const TensorEntry& a, const TensorEntry& b) {
-    return element_bytes(a.dtype) > element_bytes(b.dtype);
-  };
-  if (!std::is_sorted(entries.begin(), entries.end(), wider))
+  if (!std::is_sorted(entries.begin(), entries.end(), is_wider))
     throw std::logic_error("safetensors: entries are not in the order of sort_for_writing");
   return entries;
 }
@@ -72,15 +73,6 @@ std::string header_text(std::span<const TensorEntry> entries, const TensorMetada
   return text;
 }
 
-std::array<std::byte, kLengthBytes> little_endian(uint64_t value) {
-  std::array<std::byte, kLengthBytes> bytes;
-  for (std::byte& byte : bytes) {
-    byte = static_cast<std::byte>(value & 0xff);
-    value >>= 8;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 int64_t TensorEntry::bytes() const {
@@ -90,9 +82,7 @@ int64_t TensorEntry::bytes() const {
 }
 
 void sort_for_writing(std::vector<TensorEntry>& entries) {
-  std::stable_sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    return element_bytes(a.dtype) > element_bytes(b.dtype);
-  });
+  std::stable_sort(entries.begin(), entries.end(), is_wider);
 }
 
 SafetensorsWriter::SafetensorsWriter(std::vector<TensorEntry> entries, const std::filesystem::path& path)
@@ -103,9 +93,9 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
                                      const TensorMetadata& metadata)
     : SafetensorsWriter(std::move(entries), path) {
   const std::string header = header_text(entries_, metadata);
-  const std::array<std::byte, kLengthBytes> length = little_endian(header.size());
+  const std::array<uint64_t, 1> length = {header.size()};  // little-endian, as the tensors' elements are
   for (const std::span<const std::byte> part :
-       {std::span<const std::byte>(length), std::as_bytes(std::span(header))}) {
+       {std::span<const std::byte>(std::as_bytes(std::span(length))), std::as_bytes(std::span(header))}) {
     file_.write(part);
     hash_.update(part);
     digest_.bytes += static_cast<int64_t>(part.size());
