@@ -29,8 +29,8 @@ void add_reports(TrainRecord& record, const std::vector<ProcessReport>& processe
   int64_t counted = 0;
   for (const ProcessReport& process : processes) {
     record.processes.add(process.of_process);
-    in_flight_ms += process.in_flight_ms;
-    waited_ms += process.waited_ms;
+    in_flight_ms += process.exchange.reduce_ms + process.exchange.gather_ms;
+    waited_ms += process.exchange.reduce_wait_ms + process.exchange.gather_wait_ms;
     record.exchange.ranks.push_back(process.exchange);
     record.times.ranks.push_back(process.times);
     record.memory.ranks.push_back(process.memory);
@@ -165,9 +165,7 @@ ProcessReport LoggingInterval::report() const {
   std::array<double, 3> squares = {};
   if (OuterExchange* const outer = engines_.outer())
     std::copy_n(outer->squares().cpu().const_data_ptr<double>(), squares.size(), squares.begin());
-  return {.in_flight_ms = reduce.in_flight_ms + gather.in_flight_ms,
-          .waited_ms = reduce.waited_ms + gather.waited_ms,
-          .correct = correct_.item<int64_t>(),
+  return {.correct = correct_.item<int64_t>(),
           .counted = counted_,
           .exchange_squares = squares,
           .of_process = {.data_wait_ms = data_wait_ms / steps,

@@ -24,10 +24,7 @@ namespace sdp {
 /// Sent as raw bytes, so that a new member needs no serialization code: every member is 8 bytes wide.
 struct ProcessReport {
   int64_t save_is_due = 0;  ///< 1: checkpoint.every_minutes have passed; only rank 0's value is used
-  // Exchange times, summed over the interval.
-  double in_flight_ms = 0;
-  double waited_ms = 0;
-  // Also summed over the interval: correctly classified images, and images counted.
+  // Summed over the interval: correctly classified images, and images counted.
   int64_t correct = 0;
   int64_t counted = 0;
   std::array<double, 3> exchange_squares = {};  ///< OuterExchange::squares

@@ -170,7 +170,8 @@ TEST_CASE("reports and losses of all processes arrive bit by bit") {
     for (const int64_t number : kNumbers) {
       const at::Tensor losses = at::tensor(std::vector<double>{1.5 + comm.rank(), std::nan("")}, at::kDouble);
       const GatheredReports all = gather(
-          comm, {.save_is_due = number ^ comm.rank(), .waited_ms = 0.1 * comm.rank(), .counted = number},
+          comm,
+          {.save_is_due = number ^ comm.rank(), .counted = number, .times = {.forward_ms = 0.1 * comm.rank()}},
           losses.to(comm.device()));
       expect(all.processes.size() == static_cast<size_t>(world), "processes");
       expect(all.losses.size() == 2 * all.processes.size(), "losses");
@@ -178,7 +179,7 @@ TEST_CASE("reports and losses of all processes arrive bit by bit") {
         const ProcessReport& report = all.processes[rank];
         expect(report.save_is_due == (number ^ static_cast<int64_t>(rank)), "first number");
         expect(report.counted == number, "last number");
-        expect(report.waited_ms == 0.1 * static_cast<double>(rank), "time");
+        expect(report.times.forward_ms == 0.1 * static_cast<double>(rank), "time");
         expect(all.losses[2 * rank] == 1.5 + static_cast<double>(rank), "loss");
         expect(std::isnan(all.losses[2 * rank + 1]), "second loss");
       }
