@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "spec/text.h"
 #include "spec/visit.h"
 
 namespace sdp {
@@ -147,10 +148,7 @@ class OneOf {
 /// The names of a kind, joined: "resnet18, wide_resnet18".
 template <class Kind>
 std::string names_of_kind(std::string_view separator) {
-  std::string names;
-  for (const std::string_view name : Kind::names)
-    names += (names.empty() ? "" : std::string(separator)) + std::string(name);
-  return names;
+  return join({Kind::names.begin(), Kind::names.end()}, separator);
 }
 
 /// The keys of a section, including those of all its kinds, each once.
