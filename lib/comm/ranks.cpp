@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string_view>
 
 #include "spec/error.h"
 #include "spec/hash.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -37,15 +37,14 @@ class Variables {
 
   int number(const std::string& name, int min, int max) const {
     const std::string value = text(name);
-    int parsed = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
-    if (error != std::errc() || end != value.data() + value.size() || parsed < min || parsed > max)
+    const auto parsed = number_in<int>(value);
+    if (!parsed || *parsed < min || *parsed > max)
       throw UsageError(fmt::format(
           "Environment variable {} is \"{}\"; expected a whole number from {} to {}. The program that starts "
           "the processes sets this variable. Correct it, or unset it and the related variables to let "
           "sdp-train start the processes itself.",
           name, value, min, max));
-    return parsed;
+    return *parsed;
   }
 
   /// MASTER_ADDR, or "".
@@ -244,11 +243,9 @@ std::optional<Ranks> from_pmi(const Variables& variables) {
 /// Whether srun started this process, and not the shell of a batch script or an interactive allocation. In
 /// such a shell SLURM_STEP_ID is unset, a word or one of SLURM's reserved numbers.
 bool in_user_step(const Variables& variables) {
-  const std::string step = variables.text(variables.first_set({"SLURM_STEP_ID", "SLURM_STEPID"}));
-  int64_t id = 0;
-  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), id);
-  return !step.empty() && error == std::errc() && end == step.data() + step.size() && id >= 0 &&
-         id <= kLastUserStep;
+  const auto step =
+      number_in<int64_t>(variables.text(variables.first_set({"SLURM_STEP_ID", "SLURM_STEPID"})));
+  return step && *step >= 0 && *step <= kLastUserStep;
 }
 
 /// Tasks on this node. `hosts`: the hosts of the step, or of the job if SLURM reports only those.

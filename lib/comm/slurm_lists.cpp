@@ -1,10 +1,10 @@
 #include "comm/ranks.h"
 
-#include <charconv>
 #include <optional>
 #include <string_view>
 
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -16,13 +16,6 @@ constexpr size_t kLargestList = 65536;
   throw UsageError(
       variable + " is \"" + list + "\"; expected " + expected +
       ". srun sets this variable; do not change it, or set MASTER_ADDR and start with torchrun.");
-}
-
-std::optional<int> number(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
 }
 
 /// Splits at the commas outside brackets. Returns nullopt if brackets do not match.
@@ -57,8 +50,8 @@ std::optional<std::vector<std::string>> expand_ranges(std::string_view ranges) {
     const std::string_view range = ranges.substr(0, comma);
     const size_t dash = range.find('-');
     const std::string_view first_text = range.substr(0, dash);
-    const std::optional<int> first = number(first_text);
-    const std::optional<int> last = dash == std::string_view::npos ? first : number(range.substr(dash + 1));
+    const auto first = number_in<int>(first_text);
+    const auto last = dash == std::string_view::npos ? first : number_in<int>(range.substr(dash + 1));
     if (!first || !last || *last < *first) return std::nullopt;
     if (numbers.size() + static_cast<size_t>(*last - *first) >= kLargestList) return std::nullopt;
     for (int value = *first; value <= *last; ++value)
@@ -115,12 +108,12 @@ std::vector<int> expand_tasks_per_node(const std::string& variable, const std::s
     int repeats = 1;
     if (const size_t open = entry.find("(x"); open != std::string_view::npos) {
       if (entry.back() != ')') malformed(variable, list, expected);
-      const auto times = number(entry.substr(open + 2, entry.size() - open - 3));
+      const auto times = number_in<int>(entry.substr(open + 2, entry.size() - open - 3));
       if (!times || *times < 1) malformed(variable, list, expected);
       repeats = *times;
       entry = entry.substr(0, open);
     }
-    const auto count = number(entry);
+    const auto count = number_in<int>(entry);
     if (!count || *count < 1 || tasks.size() + static_cast<size_t>(repeats) > kLargestList)
       malformed(variable, list, expected);
     tasks.insert(tasks.end(), static_cast<size_t>(repeats), *count);

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -157,10 +156,8 @@ bool is_shard(std::string_view name, Split split) {
 /// The number in a shard's name; std::nullopt if there is none.
 std::optional<int64_t> shard_number(std::string_view name, Split split) {
   const std::string_view digits = name.substr(0, name.size() - 4).substr(prefix_of(split).size());
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size() || number < 0) return std::nullopt;
-  return number;
+  const auto number = number_in<int64_t>(digits);
+  return number && *number >= 0 ? number : std::nullopt;
 }
 
 /// The shards of a split in order of their numbers; checks that these are 0, 1, 2, ...

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "process/identity.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -59,9 +60,7 @@ std::string event(double wall_time_s, int64_t step, const std::string& what) {
 
 /// google.protobuf.Value
 std::string protobuf_value(const std::string& yaml) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(yaml.data(), yaml.data() + yaml.size(), number);
-  if (error == std::errc() && end == yaml.data() + yaml.size()) return double_field(2, number);
+  if (const auto number = number_in<double>(yaml)) return double_field(2, *number);
   if (yaml == "true" || yaml == "false") return integer_field(4, yaml == "true" ? 1 : 0);
   return bytes_field(3, yaml);
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -11,6 +10,7 @@
 
 #include "io/file.h"
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -31,11 +31,8 @@ std::string partial_name(int64_t step, std::string_view why = "") {
 
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
-  if (error != std::errc() || end != name.data() + name.size() || folder_name(step) != name)
-    return std::nullopt;
-  return step;
+  const auto step = number_in<int64_t>(name.substr(kPrefix.size()));
+  return step && folder_name(*step) == name ? step : std::nullopt;
 }
 
 bool is_partial(std::string_view name) {

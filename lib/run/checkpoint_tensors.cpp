@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <stdexcept>
 
 #include "spec/error.h"
+#include "spec/text.h"
 
 namespace sdp {
 namespace {
@@ -19,12 +19,10 @@ constexpr std::array kTypes = {std::pair{DType::kF64, at::kDouble},    std::pair
 
 /// "a:b" -> a, b
 std::pair<int64_t, int64_t> parse_range(std::string_view text, const std::string& name) {
-  std::pair<int64_t, int64_t> range;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, range.first);
-  if (first.ec == std::errc() && first.ptr != end && *first.ptr == ':') {
-    const auto second = std::from_chars(first.ptr + 1, end, range.second);
-    if (second.ec == std::errc() && second.ptr == end) return range;
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    const auto first = number_in<int64_t>(text.substr(0, colon));
+    const auto second = number_in<int64_t>(text.substr(colon + 1));
+    if (first && second) return {*first, *second};
   }
   throw DataError(fmt::format("checkpoint tensor {}: expected kind|parameter|begin:end|begin:end", name));
 }

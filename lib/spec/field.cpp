@@ -1,6 +1,5 @@
 #include "spec/field.h"
 
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
@@ -31,19 +30,11 @@ struct Fraction {
   int64_t denominator;
 };
 
-template <class Number>
-std::optional<Number> parse_whole_text(std::string_view text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 std::optional<Fraction> parse_fraction(std::string_view text) {
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return std::nullopt;
-  const auto numerator = parse_whole_text<int64_t>(text.substr(0, slash));
-  const auto denominator = parse_whole_text<int64_t>(text.substr(slash + 1));
+  const auto numerator = number_in<int64_t>(text.substr(0, slash));
+  const auto denominator = number_in<int64_t>(text.substr(slash + 1));
   if (!numerator || !denominator || *numerator < 1 || *numerator > *denominator) return std::nullopt;
   const int64_t divisor = std::gcd(*numerator, *denominator);
   return Fraction{*numerator / divisor, *denominator / divisor};
@@ -66,7 +57,7 @@ std::string nearest_coverages(double coverage, int64_t workers) {
 double value_of(const Coverage& coverage) {
   if (const auto fraction = parse_fraction(coverage.text))
     return static_cast<double>(fraction->numerator) / static_cast<double>(fraction->denominator);
-  const auto decimal = parse_whole_text<double>(coverage.text);
+  const auto decimal = number_in<double>(coverage.text);
   if (!decimal || !(*decimal > 0 && *decimal <= 1))
     throw UsageError("found '" + shortened(coverage.text) +
                      "', expected a coverage above 0 and at most 1, such as 4/8 or 0.5");

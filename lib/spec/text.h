@@ -2,6 +2,7 @@
 
 // Words and numbers for messages and printed specs.
 
+#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,15 @@ std::string shortened(std::string_view text);
 /// The shortest decimal that reads back as the same double, in a form that every YAML version reads as a
 /// number ("5.0e-04", "10", "0.1").
 std::string shortest_decimal(double value);
+
+/// The number that the whole text is. None: it is no number, or one that the type cannot hold.
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
 
 /// The offset of the first byte that is not UTF-8.
 std::optional<size_t> invalid_utf8_at(std::string_view text);
