@@ -67,10 +67,7 @@ class TreeBuilder : public YAML::EventHandler {
 
  private:
   YamlNode node(YamlNode::Kind kind, const YAML::Mark& mark) const {
-    YamlNode made;
-    made.kind = kind;
-    made.position = position_of(mark, origin_);
-    return made;
+    return {.kind = kind, .position = position_of(mark, origin_)};
   }
 
   void close() {
@@ -153,8 +150,6 @@ std::string first_line(const Position& position) {
 
 YamlNode parse_yaml(const std::string& text, const Position& origin) {
   check_utf8(text, origin);
-  YamlNode nothing;
-  nothing.position = origin;
   TreeBuilder builder(origin);
   try {
     // yaml-cpp accepts an unterminated quoted string at the end of the text, but not before a document end
@@ -168,7 +163,7 @@ YamlNode parse_yaml(const std::string& text, const Position& origin) {
         text.find('\t') == text.npos ? "" : ". The text has tabs; YAML is indented with blanks";
     fail_at(position_of(error.mark, origin), "", "not valid YAML: " + error.msg + tabs);
   }
-  return builder.root().value_or(nothing);
+  return builder.root().value_or(YamlNode{.position = origin});
 }
 
 YamlNode parse_typed_value(const std::string& text, const Position& origin) {
@@ -182,12 +177,8 @@ YamlNode parse_typed_value(const std::string& text, const Position& origin) {
     return value;
   }
   check_utf8(text, origin);
-  YamlNode value;
-  value.position = origin;
-  if (text.empty() || text == "~" || text == "null") return value;
-  value.kind = YamlNode::Kind::kScalar;
-  value.text = text;
-  return value;
+  if (text.empty() || text == "~" || text == "null") return {.position = origin};
+  return {.kind = YamlNode::Kind::kScalar, .position = origin, .text = text};
 }
 
 YamlNode read_yaml(const std::filesystem::path& file) {
@@ -261,14 +252,10 @@ YamlNode nested(const std::string& key, YamlNode value, const Position& position
   std::string_view path = key;
   while (!path.empty()) {
     const size_t dot = path.rfind('.');
-    YamlNode word;
-    word.kind = YamlNode::Kind::kScalar;
-    word.position = position;
-    word.text = path.substr(dot == std::string_view::npos ? 0 : dot + 1);
-    YamlNode mapping;
-    mapping.kind = YamlNode::Kind::kMapping;
-    mapping.position = position;
-    mapping.keys.push_back(std::move(word));
+    const std::string_view word = path.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    YamlNode mapping{.kind = YamlNode::Kind::kMapping, .position = position};
+    mapping.keys.push_back(
+        {.kind = YamlNode::Kind::kScalar, .position = position, .text = std::string(word)});
     mapping.items.push_back(std::move(value));
     value = std::move(mapping);
     path = path.substr(0, dot == std::string_view::npos ? 0 : dot);

@@ -15,11 +15,11 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMapping };
 
   Kind kind = Kind::kNull;
-  Position position;            ///< of an absent value ("key:"): the position of its key
-  std::string text;             ///< of a scalar
-  bool quoted = false;          ///< the scalar is text even if it looks like a number or a boolean
-  std::vector<YamlNode> keys;   ///< of a mapping: scalars; duplicates are kept
-  std::vector<YamlNode> items;  ///< of a list; of a mapping: the values of `keys`
+  Position position = {};            ///< of an absent value ("key:"): the position of its key
+  std::string text = {};             ///< of a scalar
+  bool quoted = false;               ///< the scalar is text even if it looks like a number or a boolean
+  std::vector<YamlNode> keys = {};   ///< of a mapping: scalars; duplicates are kept
+  std::vector<YamlNode> items = {};  ///< of a list; of a mapping: the values of `keys`
 };
 
 /// Reads one document. A text without a document gives kNull. Positions are lines and columns of
