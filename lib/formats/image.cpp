@@ -61,10 +61,8 @@ void check_pixels_of_header(int64_t width, int64_t height) {
 
 namespace {
 
-template <size_t count>
-bool has_extension(std::string_view name, const std::array<std::string_view, count>& extensions) {
-  const std::string extension = lower_case(extension_of(name));
-  return std::ranges::find(extensions, extension) != extensions.end();
+bool has_extension(std::string_view name, std::initializer_list<std::string_view> extensions) {
+  return std::ranges::find(extensions, lower_case(extension_of(name))) != extensions.end();
 }
 
 }  // namespace
@@ -77,19 +75,16 @@ std::string_view extension_of(std::string_view name) {
 }
 
 bool is_jpeg_name(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kExtensions = {"jpg", "jpeg", "jpe", "jfif", "jif"};
-  return has_extension(name, kExtensions);
+  return has_extension(name, {"jpg", "jpeg", "jpe", "jfif", "jif"});
 }
 
 bool is_image_name(std::string_view name) {
-  constexpr std::array<std::string_view, 2> kExtensions = {"png", "webp"};
-  return is_jpeg_name(name) || has_extension(name, kExtensions);
+  return is_jpeg_name(name) || has_extension(name, {"png", "webp"});
 }
 
 bool is_other_image_name(std::string_view name) {
-  constexpr std::array<std::string_view, 11> kExtensions = {"bmp", "gif", "ppm",  "pgm",  "tif", "tiff",
-                                                            "jp2", "j2k", "avif", "heic", "heif"};
-  return has_extension(name, kExtensions);
+  return has_extension(
+      name, {"bmp", "gif", "ppm", "pgm", "tif", "tiff", "jp2", "j2k", "avif", "heic", "heif"});
 }
 
 bool starts_as_image(std::span<const uint8_t> first_bytes) {
