@@ -108,11 +108,9 @@ Json library_config_of(const Experiment& experiment, const LibraryFormat& format
 }
 
 Json full_model_config(const Experiment& experiment, const Manifest& manifest, const ExportOrigin& origin) {
-  Json config = Json::object();
-  if (const auto format = library_format_of(experiment.spec.model))
-    config = library_config_of(experiment, *format, origin);
-  else
-    config = timm_config(experiment.spec, origin);
+  const auto format = library_format_of(experiment.spec.model);
+  Json config =
+      format ? library_config_of(experiment, *format, origin) : timm_config(experiment.spec, origin);
   config["sdp_train"] = description_of(experiment, manifest);
   return config;
 }
