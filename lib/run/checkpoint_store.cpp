@@ -236,14 +236,6 @@ fs::path CheckpointStore::verified_file(int64_t step, const std::string& name) c
   });
 }
 
-bool CheckpointStore::has_file(int64_t step, const std::string& name) const {
-  return with_advice(step, [&] {
-    const Manifest manifest = read_manifest(step);
-    return std::any_of(manifest.files.begin(), manifest.files.end(),
-                       [&](const ManifestFile& file) { return file.name == name; });
-  });
-}
-
 std::optional<int64_t> CheckpointStore::latest_good_step(
     bool verify_hashes, const std::function<void(const std::string&)>& on_passed_over,
     const OnProgress& on_progress) const {

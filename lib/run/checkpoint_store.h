@@ -27,7 +27,7 @@ namespace sdp {
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kSavedSpec = "spec.yaml";
 inline constexpr const char* kSavedPlan = "plan.json";
-inline constexpr const char* kSavedHistory = "run.json";  ///< not in checkpoints of older programs
+inline constexpr const char* kSavedHistory = "run.json";
 
 /// All functions throw DataError if the file system fails. Only one process (rank 0) calls begin() and
 /// commit().
@@ -69,8 +69,6 @@ class CheckpointStore {
   Manifest read(int64_t step, bool verify_hashes, const OnProgress& on_progress = ignore_progress) const;
   /// Path of one file, after verifying its size and hash.
   std::filesystem::path verified_file(int64_t step, const std::string& name) const;
-  /// Whether the manifest lists it.
-  bool has_file(int64_t step, const std::string& name) const;
 
  private:
   Manifest read_manifest(int64_t step) const;

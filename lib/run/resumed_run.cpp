@@ -28,10 +28,8 @@ bool finds_checkpoint(const std::filesystem::path& run_dir, Resume resume) {
 }
 
 SavedRun read_saved_run(const CheckpointStore& store, int64_t step) {
-  SavedRun saved{.spec = load_saved_spec(store.verified_file(step, kSavedSpec)), .history = new_history()};
-  if (store.has_file(step, kSavedHistory))
-    saved.history = read_history(store.verified_file(step, kSavedHistory)).value();
-  return saved;
+  return {.spec = load_saved_spec(store.verified_file(step, kSavedSpec)),
+          .history = read_history(store.verified_file(step, kSavedHistory))};
 }
 
 Experiment read_saved_experiment(const CheckpointStore& store, int64_t step, const ExperimentSpec& saved,

@@ -23,7 +23,7 @@ bool finds_checkpoint(const std::filesystem::path& run_dir, Resume resume);
 /// A checkpoint's information about its run.
 struct SavedRun {
   ExperimentSpec spec;
-  RunHistory history;  ///< a new history for a checkpoint of an older program, which has none
+  RunHistory history;
 };
 SavedRun read_saved_run(const CheckpointStore& store, int64_t step);
 

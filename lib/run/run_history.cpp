@@ -33,9 +33,7 @@ std::string history_text(const RunHistory& history) {
   return json_text(json_of(history), 2) + "\n";
 }
 
-std::optional<RunHistory> read_history(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return std::nullopt;
+RunHistory read_history(const std::filesystem::path& path) {
   const auto json = nlohmann::ordered_json::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
   try {
     return struct_of<RunHistory>(json);

@@ -84,8 +84,7 @@ void continue_history(RunHistory& history, int64_t step, const std::vector<SpecC
 /// The text of run.json.
 std::string history_text(const RunHistory& history);
 
-/// std::nullopt if the file does not exist, as in run folders of older programs. Throws DataError with the
-/// file's name if it cannot be read or lacks a key.
-std::optional<RunHistory> read_history(const std::filesystem::path& path);
+/// Throws DataError with the file's name if it cannot be read or lacks a key.
+RunHistory read_history(const std::filesystem::path& path);
 
 }  // namespace sdp

@@ -136,7 +136,7 @@ const DataIdentity kTest = {.samples = 10, .hash = "bb"};
 TEST_CASE("a history is read back unchanged") {
   const TempFolder folder;
   const fs::path path = folder / "run.json";
-  CHECK_FALSE(read_history(path).has_value());
+  CHECK_THROWS_AS(read_history(path), DataError);
   RunHistory history = {.id = "0123456789abcdef",
                         .began = "2026-11-22T18:30:00Z",
                         .training_data = kTraining,
