@@ -118,14 +118,6 @@ ModelSpec tiny_model(std::string_view name) {
   return spec;
 }
 
-std::vector<std::string_view> first_model_names() {
-  std::vector<std::string_view> names;
-  for_each_kind<ModelKind>([&]<class Kind>() {
-    if constexpr (requires { Kind::tiny(); }) names.push_back(Kind::names[0]);
-  });
-  return names;
-}
-
 ModelLayout structure_of(const ModelSpec& spec, int64_t sequence_length) {
   ModelLayout layout = spec.kind.visit([&](const auto& model) { return layout_of(model, sequence_length); });
   layout.name = spec.name();

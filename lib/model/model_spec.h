@@ -77,9 +77,6 @@ ModelSpec model_named(std::string_view name);
 /// Likewise with a few thousand parameters: 10 classes and images of 8 pixels, or a vocabulary of 32 tokens.
 ModelSpec tiny_model(std::string_view name);
 
-/// The first name of every model of this program.
-std::vector<std::string_view> first_model_names();
-
 /// Layout of the model that the resolved spec names, without FLOPs (cost/layouts.h). Does not need
 /// LibTorch.
 ModelLayout structure_of(const ModelSpec& spec, int64_t sequence_length = 1);

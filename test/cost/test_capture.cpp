@@ -12,6 +12,7 @@
 #include "cost/recorded_call.h"
 #include "cost/recorder.h"
 #include "model/make_model.h"
+#include "model_names.h"
 #include "real_step.h"
 
 namespace sdp {

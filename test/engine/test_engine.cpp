@@ -8,6 +8,7 @@
 #include "catch.h"
 #include "comm/thread_ranks.h"
 #include "engine_cases.h"
+#include "model_names.h"
 
 namespace sdp {
 namespace {

@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "cost/layouts.h"
 #include "model/make_model.h"
+#include "model_names.h"
 #include "test_device.h"
 
 namespace sdp {
