@@ -246,15 +246,12 @@ int run(int argc, char** argv) {
   CLI::App* spec_app = app.add_subcommand("spec", "list every option with type, default and unit");
   spec_app->add_flag("--schema", schema, "print a JSON Schema");
   std::map<std::string, std::string> chosen;
-  spec_app->add_option_function<std::string>(
-      "--model", [&](const std::string& name) { chosen["model"] = name; },
-      "list only the keys of this model");
-  spec_app->add_option_function<std::string>(
-      "--data", [&](const std::string& name) { chosen["data"] = name; },
-      "list only the keys of this data set");
-  spec_app->add_option_function<std::string>(
-      "--optimizer", [&](const std::string& name) { chosen["optimizer"] = name; },
-      "list only the keys of this optimizer");
+  for (const auto& [section, kind] :
+       {std::pair("model", "model"), std::pair("data", "data set"), std::pair("optimizer", "optimizer")})
+    spec_app->add_option_function<std::string>(
+        fmt::format("--{}", section),
+        [&chosen, key = section](const std::string& name) { chosen[key] = name; },
+        fmt::format("list only the keys of this {}", kind));
 
   std::vector<std::filesystem::path> described;
   CLI::App* describe_app = app.add_subcommand("describe", "")->group("");  // for the lab
