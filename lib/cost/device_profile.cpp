@@ -80,16 +80,7 @@ void check_values(const Json& json) {
   for (const auto& [key, value] : json.items())
     if (std::count(known.begin(), known.end(), key) == 0)
       throw FieldError(fmt::format("the key \"{}\" is not one of a profile", key));
-  for_each_field<DeviceProfile>([&]<class T>(const FieldInfo& field, T DeviceProfile::*) {
-    constexpr bool is_whole = std::is_same_v<T, int64_t>;
-    const auto value = json.find(std::string(field.key));
-    if (!field.limits.has_min() || value == json.end()) return;
-    const bool is_number = is_whole ? value->is_number_integer() : value->is_number();
-    if (is_number && field.limits.contains(value->get<double>())) return;
-    throw FieldError(fmt::format("the key \"{}\": found {}, expected a {} {}", field.key,
-                                 shortened(value->dump()), is_whole ? "whole number" : "number",
-                                 describe(field.limits)));
-  });
+  check_limits<DeviceProfile>(json);
 }
 
 DeviceProfile read_profile(const std::filesystem::path& file, Precision precision) {

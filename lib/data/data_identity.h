@@ -16,7 +16,7 @@ struct DataIdentity {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("samples", &DataIdentity::samples);
+    field("samples", &DataIdentity::samples, at_least(0));
     field("hash", &DataIdentity::hash);
   }
 };

@@ -30,12 +30,12 @@ struct StepOrigin {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("step", &StepOrigin::step);
-    field("updates", &StepOrigin::updates);
-    field("samples", &StepOrigin::samples);
-    field("batch_norm_updates", &StepOrigin::batch_norm_updates);
-    field("epochs", &StepOrigin::epochs);
-    field("warmup", &StepOrigin::warmup, kOrDefault);  // not written by older programs
+    field("step", &StepOrigin::step, at_least(0));
+    field("updates", &StepOrigin::updates, at_least(0));
+    field("samples", &StepOrigin::samples, at_least(0));
+    field("batch_norm_updates", &StepOrigin::batch_norm_updates, at_least(0));
+    field("epochs", &StepOrigin::epochs, at_least(0));
+    field("warmup", &StepOrigin::warmup, at_least(0), kOrDefault);  // not written by older programs
   }
 };
 

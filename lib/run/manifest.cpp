@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
 
 #include "spec/error.h"
 #include "spec/hash.h"
@@ -28,60 +27,12 @@ std::string without_own_hash(std::string text, std::string_view hash) {
   return text;
 }
 
-const ordered_json& value_of(const ordered_json& object, const char* key, const std::string& where) {
-  if (!object.is_object() || !object.contains(key))
-    throw DataError(where + ": the key \"" + key + "\" is missing");
-  return object[key];
-}
-
-[[noreturn]] void refuse(const std::string& where, const char* key, const ordered_json& value,
-                         const char* expected) {
-  throw DataError(where + ": \"" + key + "\" is " + value.dump() + ", expected " + expected);
-}
-
-template <class T>
-void take(const ordered_json& object, const char* key, T& target, const std::string& where) {
-  constexpr bool is_text = std::is_same_v<T, std::string>;
-  constexpr bool is_whole = std::is_same_v<T, int64_t>;
-  const ordered_json& value = value_of(object, key, where);
-  bool fits = is_text ? value.is_string() : is_whole ? value.is_number_integer() : value.is_number();
-  if (fits) target = value.get<T>();
-  if constexpr (!is_text) fits = fits && target >= 0;
-  if (!fits)
-    refuse(where, key, value,
-           is_text    ? "a string"
-           : is_whole ? "a non-negative integer"
-                      : "a non-negative number");
-}
-
-/// Takes all keys of a struct but lists.
-template <HasFields Struct>
-void take_all(const ordered_json& object, Struct& value, const std::string& where) {
-  for_each_field<Struct>([&]<class T>(const Field<Struct>& field, T Struct::*member) {
-    const std::string key(field.key);
-    if (field.or_default && !object.contains(key)) return;
-    if constexpr (HasFields<T>)
-      take_all(value_of(object, key.c_str(), where), value.*member, where + ", \"" + key + "\"");
-    else if constexpr (!detail::is_vector<T>)
-      take(object, key.c_str(), value.*member, where);
-  });
-}
-
-ManifestFile parse_file(const ordered_json& entry, const std::string& where) {
-  ManifestFile file;
-  take_all(entry, file, where);
-  if (file.name.empty() || file.name == ".." || file.name.find('/') != std::string::npos)
-    throw DataError(where + ": \"" + file.name + "\" is not the name of a file in this folder");
-  return file;
-}
-
 void check_version(const ordered_json& json, const std::string& where) {
-  int64_t version = 0;
-  take(json, "format_version", version, where);
+  const ordered_json version = json.contains("format_version") ? json["format_version"] : ordered_json();
   if (version == kManifestVersion) return;
-  std::string message = where + ": format_version is " + std::to_string(version) + ", this program reads " +
+  std::string message = where + ": \"format_version\" is " + version.dump() + ", this program reads " +
                         std::to_string(kManifestVersion);
-  if (version < kManifestVersion)
+  if (version.is_number() && version < kManifestVersion)
     message +=
         ". An older program made the checkpoint: finish the run with that one, or `export` the model with it "
         "and `import` it here";
@@ -89,8 +40,8 @@ void check_version(const ordered_json& json, const std::string& where) {
 }
 
 void check_own_hash(const ordered_json& json, const std::string& text, const std::string& where) {
-  std::string hash;
-  take(json, kOwnHash, hash, where);
+  const bool has_hash = json.contains(kOwnHash) && json[kOwnHash].is_string();
+  const std::string hash = has_hash ? json[kOwnHash].get<std::string>() : "";
   const std::string found = xxh3_128(without_own_hash(text, hash));
   if (found != hash)
     throw DataError(where + ": the file is damaged: its XXH3-128 hash is " + found +
@@ -116,11 +67,15 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   check_version(json, where);
   check_own_hash(json, text, where);
   Manifest manifest;
-  take_all(json, manifest, where);
-  const ordered_json& files = value_of(json, "files", where);
-  if (!files.is_array()) refuse(where, "files", files, "a list");
-  for (const ordered_json& file : files)
-    manifest.files.push_back(parse_file(file, where + ", \"files\""));
+  try {
+    check_limits<Manifest>(json);
+    manifest = struct_of<Manifest>(json);
+  } catch (const FieldError& error) {
+    throw DataError(where + ": " + error.what());
+  }
+  for (const auto& [name, bytes, hash] : manifest.files)
+    if (name.empty() || name == ".." || name.find('/') != std::string::npos)
+      throw DataError(where + ", \"files\": \"" + name + "\" is not the name of a file in this folder");
   check_numbers(manifest, where);
   return manifest;
 }

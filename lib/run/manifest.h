@@ -26,7 +26,7 @@ struct ManifestFile {
   template <class Visitor>
   static void fields(Visitor& field) {
     field("name", &ManifestFile::name);
-    field("bytes", &ManifestFile::bytes);
+    field("bytes", &ManifestFile::bytes, at_least(0));
     field("xxh3_128", &ManifestFile::xxh3_128);
   }
 };
@@ -55,18 +55,18 @@ struct Manifest {
   /// All keys between the format version and the file's own hash.
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("step", &Manifest::step);
-    field("updates", &Manifest::updates);
-    field("skipped_steps", &Manifest::skipped_steps);
-    field("batch_norm_updates", &Manifest::batch_norm_updates);
+    field("step", &Manifest::step, at_least(0));
+    field("updates", &Manifest::updates, at_least(0));
+    field("skipped_steps", &Manifest::skipped_steps, at_least(0));
+    field("batch_norm_updates", &Manifest::batch_norm_updates, at_least(0));
     field("origin", &Manifest::origin);
-    field("metrics_lines", &Manifest::metrics_lines);
+    field("metrics_lines", &Manifest::metrics_lines, at_least(0));
     field("training_data", &Manifest::training_data);
     field("test_data", &Manifest::test_data);
-    field("workers", &Manifest::workers);
-    field("replicas", &Manifest::replicas);
-    field("processes", &Manifest::processes);
-    field("threads", &Manifest::threads);
+    field("workers", &Manifest::workers, at_least(0));
+    field("replicas", &Manifest::replicas, at_least(0));
+    field("processes", &Manifest::processes, at_least(0));
+    field("threads", &Manifest::threads, at_least(0));
     field("plan_hash", &Manifest::plan_hash);
     field("libtorch_version", &Manifest::libtorch_version);
     field("program_version", &Manifest::program_version);

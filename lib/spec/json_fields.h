@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "spec/text.h"
 #include "spec/visit.h"
 
 namespace sdp {
@@ -70,7 +71,7 @@ void put_fields(const Struct& value, nlohmann::ordered_json& json) {
 
 /// What reading does about a key that is missing.
 enum class MissingKeys {
-  kRefused,  ///< unless it is an optional
+  kRefused,  ///< unless it is an optional or kOrDefault
   /// It was not yet written by an older program: a double is then NaN (kOrDefault), as for null; all others
   /// keep their value. Only kRequired keys are refused.
   kUnknown
@@ -116,7 +117,8 @@ void take_fields(Struct& value, const nlohmann::ordered_json& json, MissingKeys 
       const std::string name = "the key \"" + std::string(field.key) + "\"";
       const auto found = json.find(std::string(field.key));
       if (found == json.end()) {
-        if (field.required || (missing == MissingKeys::kRefused && !detail::is_optional<T>))
+        const bool may_miss = field.or_default || detail::is_optional<T>;
+        if (field.required || (missing == MissingKeys::kRefused && !may_miss))
           throw FieldError(name + " is missing");
         if constexpr (std::is_same_v<T, double>)
           if (!field.or_default) value.*member = std::numeric_limits<double>::quiet_NaN();
@@ -130,6 +132,22 @@ void take_fields(Struct& value, const nlohmann::ordered_json& json, MissingKeys 
         throw FieldError(name + ": " + error.what());
       }
     }
+  });
+}
+
+/// Throws FieldError if a number of the object, or of an object in it, is beyond the limits of its key.
+template <HasFields Struct>
+void check_limits(const nlohmann::ordered_json& json) {
+  for_each_field<Struct>([&]<class T>(const FieldInfo& field, T Struct::*) {
+    const auto value = json.find(std::string(field.key));
+    if (value == json.end()) return;
+    if constexpr (HasFields<T>) check_limits<T>(*value);
+    if (!field.limits.has_min()) return;
+    constexpr bool is_whole = std::is_same_v<T, int64_t>;
+    const bool is_number = is_whole ? value->is_number_integer() : value->is_number();
+    if (!is_number || !field.limits.contains(value->template get<double>()))
+      throw FieldError("the key \"" + std::string(field.key) + "\": found " + shortened(value->dump()) +
+                       ", expected a " + (is_whole ? "whole number " : "number ") + describe(field.limits));
   });
 }
 
