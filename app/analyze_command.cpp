@@ -20,6 +20,7 @@
 #include "run/checkpoint_reader.h"
 #include "run/progress.h"
 #include "run/restore_checkpoint.h"
+#include "run/resumed_run.h"
 #include "run/run_data.h"
 #include "spec/error.h"
 
@@ -48,8 +49,10 @@ Subject at_initialization(const SpecArguments& arguments) {
 Subject of_run(const ChosenCheckpoint& checkpoint) {
   Subject subject;
   subject.spec = spec_of(checkpoint);
-  subject.saved_plan = plan_of(checkpoint);
-  subject.experiment = std::make_unique<Experiment>(experiment_of(subject.spec, checkpoint));
+  const CheckpointStore store(checkpoint.run_dir);
+  subject.saved_plan = store.verified_file(checkpoint.step, kSavedPlan);
+  subject.experiment =
+      std::make_unique<Experiment>(read_saved_experiment(store, checkpoint.step, subject.spec));
   subject.reader =
       std::make_unique<CheckpointReader>(checkpoint.run_dir, checkpoint.step, /*verify_hashes=*/true);
   subject.saved = saved_full_model(*subject.experiment, *subject.reader, at::kCPU, ModelValues::kCurrent);

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <string_view>
 
-#include "cost/make_experiment.h"
 #include "eval/best.h"
 #include "run/checkpoint_store.h"
 #include "run/metrics.h"
@@ -36,10 +35,6 @@ int64_t newest_step(const RunArguments& run) {
         ": expected the folder of a run, which has a spec.yaml. Runs are under output.dir/name.");
   throw DataError(fmt::format("{}: no checkpoint in this run folder. Train first, or name another folder.",
                               run.run_dir.string()));
-}
-
-std::filesystem::path saved_file(const ChosenCheckpoint& checkpoint, const char* name) {
-  return CheckpointStore(checkpoint.run_dir).verified_file(checkpoint.step, name);
 }
 
 /// Of the evaluations that can be compared with the last one.
@@ -94,7 +89,8 @@ ChosenCheckpoint choose_checkpoint(const RunArguments& run) {
 }
 
 ExperimentSpec spec_of(const ChosenCheckpoint& checkpoint) {
-  const std::filesystem::path saved = saved_file(checkpoint, kSavedSpec);
+  const std::filesystem::path saved =
+      CheckpointStore(checkpoint.run_dir).verified_file(checkpoint.step, kSavedSpec);
   constexpr auto kFree =
       std::to_array<std::string_view>({"eval.", "data.path=", "data.index_dir=", "data.loader_threads=",
                                        "data.location=", "data.on_error=", "train.device="});
@@ -135,14 +131,6 @@ LoadedSpec load_spec_of_run(const std::filesystem::path& run_dir, const std::vec
   output.dir = dir.has_parent_path() ? dir.parent_path().string() : ".";
   loaded.spec.name = dir.filename().string();
   return loaded;
-}
-
-std::filesystem::path plan_of(const ChosenCheckpoint& checkpoint) {
-  return saved_file(checkpoint, kSavedPlan);
-}
-
-Experiment experiment_of(const ExperimentSpec& spec, const ChosenCheckpoint& checkpoint) {
-  return make_experiment(spec, /*processes=*/1, plan_of(checkpoint));
 }
 
 void make_folder(const std::filesystem::path& folder) {

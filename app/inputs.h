@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "commands.h"
-#include "experiment/experiment.h"
 #include "experiment/load.h"
 
 namespace sdp {
@@ -28,12 +27,6 @@ ChosenCheckpoint choose_checkpoint(const RunArguments& run);
 /// The spec of that checkpoint with the overrides, which may only change how it is evaluated. Throws
 /// UsageError for other overrides; DataError if the checkpoint is damaged.
 ExperimentSpec spec_of(const ChosenCheckpoint& checkpoint);
-
-/// plan.json of that checkpoint, which contains its owner sets.
-std::filesystem::path plan_of(const ChosenCheckpoint& checkpoint);
-
-/// The experiment in a single process, with the run's owner sets.
-Experiment experiment_of(const ExperimentSpec& spec, const ChosenCheckpoint& checkpoint);
 
 /// The spec of a run folder, as the run wrote it, with overrides for a part that continues the run. Only the
 /// overrides are warned about. Throws UsageError if the folder has no spec.yaml.

@@ -18,6 +18,7 @@
 #include "run/checkpoint_tensors.h"
 #include "run/progress.h"
 #include "run/restore_checkpoint.h"
+#include "run/resumed_run.h"
 #include "run/run_data.h"
 #include "run/run_text.h"
 #include "spec/error.h"
@@ -60,7 +61,8 @@ CheckpointReader open_checkpoint(const ChosenCheckpoint& checkpoint, ProgressLin
 
 int eval_command(const EvalArguments& arguments) {
   const ChosenCheckpoint checkpoint = choose_checkpoint(arguments.run);
-  const Experiment experiment = experiment_of(spec_of(checkpoint), checkpoint);
+  const Experiment experiment = read_saved_experiment(CheckpointStore(checkpoint.run_dir), checkpoint.step,
+                                                      spec_of(checkpoint));
   const bool predicts = arguments.per_class || !arguments.logits.empty() || !arguments.predictions.empty();
   if (predicts && experiment.spec.data.is_of_tokens())
     throw UsageError(
