@@ -14,10 +14,14 @@ using Json = nlohmann::ordered_json;
 
 Json config_of(const LibraryFormat& format, const BlockShape& shape, const ExperimentSpec& spec,
                const ExportOrigin& origin) {
-  Json config = format.config(shape, {.sequence_length = spec.data.sequence_length(),
-                                      .end_of_text = origin.tokens.end_of_text,
-                                      .is_fp64 = spec.train.precision == Precision::kFp64});
-  if (config.empty() || origin.imported_config.is_null()) return config;
+  Json config = format.config(shape, spec.data.sequence_length());
+  if (config.empty()) return config;
+  // Without these keys, transformers assumes tokens of its own (50256 for GPT-2, 1 and 2 for LLaMA), and
+  // generation stops there. One token separates documents: it is both their beginning and their end.
+  const std::optional<int64_t>& end_of_text = origin.tokens.end_of_text;
+  config["bos_token_id"] = config["eos_token_id"] = end_of_text ? Json(*end_of_text) : Json();
+  config["torch_dtype"] = spec.train.precision == Precision::kFp64 ? "float64" : "float32";
+  if (origin.imported_config.is_null()) return config;
   for (const char* key : {"bos_token_id", "eos_token_id", "max_position_embeddings"})
     config.erase(key);
   Json merged = format.normalized(origin.imported_config, [](auto&&...) {});

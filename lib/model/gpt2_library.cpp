@@ -18,9 +18,8 @@ class Gpt2Format : public LibraryFormat {
 
   /// transformers computes the head size as the width divided by the number of heads, so it cannot express an
   /// attention with only some of the heads.
-  Json config(const BlockShape& shape, const ConfigContext& context) const override {
+  Json config(const BlockShape& shape, int64_t /*sequence_length*/) const override {
     if (shape.hidden_widths.at(0) != *spec_.heads) return Json::object();
-    const Json end_of_text = context.end_of_text ? Json(*context.end_of_text) : Json();
     return {{"architectures", {"GPT2LMHeadModel"}},
             {"model_type", std::string(model_type())},
             {"activation_function", "gelu_new"},
@@ -30,16 +29,11 @@ class Gpt2Format : public LibraryFormat {
             {"n_head", *spec_.heads},
             {"n_positions", spec_.context_length},
             {"vocab_size", *spec_.vocab_size},
-            // Without these keys, transformers assumes 50256, and generation stops at that token. One token
-            // separates documents: it is both their beginning and their end.
-            {"bos_token_id", end_of_text},
-            {"eos_token_id", end_of_text},
             {"layer_norm_epsilon", kGpt2NormEps},
             {"tie_word_embeddings", true},
             {"scale_attn_weights", true},
             {"scale_attn_by_inverse_layer_idx", false},
-            {"add_cross_attention", false},
-            {"torch_dtype", context.is_fp64 ? "float64" : "float32"}};
+            {"add_cross_attention", false}};
   }
 
   /// Defaults: transformers.GPT2Config of versions 4.57 and 5.

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,13 +28,6 @@ struct BlockShape {
   std::vector<int64_t> hidden_widths = {};  ///< of each branch of a block, in the layout's order
 };
 
-/// Values of a configuration other than the model's sizes.
-struct ConfigContext {
-  int64_t sequence_length = 0;
-  std::optional<int64_t> end_of_text = {};  ///< token at the beginning and end of documents, if known
-  bool is_fp64 = false;
-};
-
 /// Called for a value of a configuration that this program's model does not support, with the key, the value
 /// found and the supported value.
 using RefuseConfig = std::function<void(const std::string& key, const nlohmann::ordered_json& found,
@@ -48,8 +40,9 @@ class LibraryFormat {
   /// The name of the architecture in the library, `model_type` of config.json.
   virtual std::string_view model_type() const = 0;
 
-  /// The configuration from which the library makes the model. Empty if the library cannot express the shape.
-  virtual nlohmann::ordered_json config(const BlockShape& shape, const ConfigContext& context) const = 0;
+  /// The configuration from which the library makes the model, without the tokens and the type that all have.
+  /// Empty if the library cannot express the shape.
+  virtual nlohmann::ordered_json config(const BlockShape& shape, int64_t sequence_length) const = 0;
 
   /// The keys of `config` that are compared when a model is imported.
   virtual std::vector<ConfigKey> compared_keys() const = 0;

@@ -44,10 +44,9 @@ class LlamaFormat : public LibraryFormat {
 
   std::string_view model_type() const override { return "llama"; }
 
-  Json config(const BlockShape& shape, const ConfigContext& context) const override {
+  Json config(const BlockShape& shape, int64_t sequence_length) const override {
     const int64_t kv_heads = shape.hidden_widths.at(0);  // of the attention
     const int64_t hidden_width = shape.hidden_widths.at(1);
-    const Json end_of_text = context.end_of_text ? Json(*context.end_of_text) : Json();
     return {{"architectures", {"LlamaForCausalLM"}},
             {"model_type", std::string(model_type())},
             {"hidden_act", "silu"},
@@ -58,18 +57,13 @@ class LlamaFormat : public LibraryFormat {
             {"num_key_value_heads", kv_heads},
             {"head_dim", *spec_.head_size},
             {"vocab_size", *spec_.vocab_size},
-            // Without these keys, transformers assumes 1 and 2, and generation stops at token 2. One token
-            // separates documents: it is both their beginning and their end.
-            {"bos_token_id", end_of_text},
-            {"eos_token_id", end_of_text},
-            {"max_position_embeddings", context.sequence_length},
+            {"max_position_embeddings", sequence_length},
             {"rms_norm_eps", spec_.norm_eps},
             {"rope_theta", spec_.rope_theta},
             {"rope_scaling", scaling_json(spec_.rope_scaling)},
             {"tie_word_embeddings", spec_.tied_embeddings},
             {"attention_bias", false},
-            {"mlp_bias", false},
-            {"torch_dtype", context.is_fp64 ? "float64" : "float32"}};
+            {"mlp_bias", false}};
   }
 
   /// Defaults: transformers.LlamaConfig of versions 4.57 and 5.
