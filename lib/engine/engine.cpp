@@ -65,11 +65,6 @@ Engine::Engine(const SubnetPlan& plan, const ExchangePlan& exchanges, const Opti
       torch::autograd::impl::set_post_acc_grad_hooks(store_.leaf(s, p), std::make_unique<Hook>(*this, s, p));
 }
 
-void Engine::set_values(const std::function<at::Tensor(int parameter)>& full) {
-  for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p)
-    set_parameter(p, full(p));
-}
-
 void Engine::set_parameter(int parameter, const at::Tensor& full) {
   const at::NoGradGuard no_grad;
   store_.write_parameter(parameter, full);
@@ -78,7 +73,8 @@ void Engine::set_parameter(int parameter, const at::Tensor& full) {
 }
 
 void Engine::initialize(uint64_t seed) {
-  set_values([&](int parameter) { return draw_parameter(plan_.layout.parameters[parameter], seed); });
+  for (int p = 0; p < static_cast<int>(plan_.layout.parameters.size()); ++p)
+    set_parameter(p, draw_parameter(plan_.layout.parameters[p], seed));
 }
 
 /// Begins and ends exchanges in the order that subnet/exchange.h determines.

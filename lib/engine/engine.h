@@ -31,10 +31,7 @@ class Engine {
   const ModelLayout& layout() const { return plan_.layout; }
   ParameterStore& store() { return store_; }
   const ParameterStore& store() const { return store_; }
-  /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
-  /// parameter at a time.
-  void set_values(const std::function<at::Tensor(int parameter)>& full);
-  /// Those of one parameter.
+  /// Sets the values of a parameter, given in the full model's shape.
   void set_parameter(int parameter, const at::Tensor& full);
   /// Initializes every parameter with random numbers from a seed of its own (layers/tensors.h).
   void initialize(uint64_t seed);

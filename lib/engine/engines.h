@@ -40,8 +40,10 @@ class Engines {
   };
   std::vector<Place> slots() const;
 
-  // As those of Engine.
+  /// Sets all parameter values. `full(i)` returns parameter i in the full model's shape; it is called for one
+  /// parameter at a time.
   void set_values(const std::function<at::Tensor(int parameter)>& full) const;
+  // As those of Engine.
   void initialize(uint64_t seed) const;
   void await_all_values() const;
   /// A unit's slice of a parameter; undefined if this process does not store it. With local steps, ask

@@ -14,7 +14,7 @@
 #include "cost/accounting.h"
 #include "cost/layouts.h"
 #include "cost/make_experiment.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "model/make_model.h"
 #include "optim/registry.h"
 #include "process/freed_memory.h"
@@ -103,7 +103,7 @@ inline void run_engine(const Planned& experiment, const std::function<void(Engin
 
 /// A parameter of a slot that every worker owns, after all values were set to zero.
 inline at::Tensor zero_leaf(Engine& engine, const Planned& experiment) {
-  engine.set_values([&](int p) { return at::zeros(experiment.plan.layout.parameters[p].shape); });
+  Engines(engine).set_values([&](int p) { return at::zeros(experiment.plan.layout.parameters[p].shape); });
   return engine.store().slot(0).parameter("head.weight");
 }
 
