@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 
 #include "spec/error.h"
@@ -202,14 +201,11 @@ void MappedFile::advise(Access access) const {
 }
 
 std::string read_text(const std::filesystem::path& path) {
-  check_regular_file(path);
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw_io_error("read", path, errno);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (in.bad()) throw_io_error("read", path, errno);
-  check_content(path, std::as_bytes(std::span(text.view())));
-  return std::move(text).str();
+  const InputFile file(path);
+  std::string text(static_cast<size_t>(file.size_bytes()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  check_content(path, std::as_bytes(std::span(text)));
+  return text;
 }
 
 std::vector<uint8_t> read_bytes(const std::filesystem::path& path) {
