@@ -21,8 +21,7 @@ ResidualNet::ResidualNet(Stem stem, std::vector<ResidualBlock> blocks, BindBranc
 void ResidualNet::bind_shared(const TensorSource& source) {
   conv1_ = source.parameter("conv1.weight");
   bn1_ = BatchNorm::bind(source, "bn1");
-  fc_weight_ = source.parameter("fc.weight");
-  fc_bias_ = source.parameter("fc.bias");
+  head_ = {.weight = source.parameter("fc.weight"), .bias = source.parameter("fc.bias")};
   for (Block& block : blocks_) {
     if (!block.has_projection()) continue;
     block.projection = source.parameter(block.name + ".downsample.0.weight");

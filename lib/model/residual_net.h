@@ -40,7 +40,7 @@ class ResidualNet : public Model {
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override;
   at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override;
-  Head head() const override { return {.weight = fc_weight_, .bias = fc_bias_}; }
+  Head head() const override { return head_; }
 
  private:
   struct Block : ResidualBlock {
@@ -62,7 +62,7 @@ class ResidualNet : public Model {
   const Stem stem_;
   at::Tensor conv1_;  // [W, C, 3, 3] or [W, C, 7, 7]
   BatchNorm bn1_;
-  at::Tensor fc_weight_, fc_bias_;  // [num_classes, C of the last block], [num_classes]
+  Head head_;
   std::vector<Block> blocks_;
 };
 

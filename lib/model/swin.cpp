@@ -141,7 +141,7 @@ class SwinT : public Model {
   void bind_branch(int branch, const TensorSource& source) override;
   void unbind_branch(int branch) override { branches_.at(branch).reset(); }
   at::Tensor features(const at::Tensor& images, const ForwardMode& mode) override;
-  Head head() const override { return {.weight = head_weight_, .bias = head_bias_}; }
+  Head head() const override { return head_; }
 
  private:
   struct Branch : PreNormBranch {
@@ -169,7 +169,7 @@ class SwinT : public Model {
   at::Tensor patch_weight_, patch_bias_;  // [C, channels, patch, patch], [C] of the first stage
   LayerNorm patch_norm_, norm_;
   std::vector<Merging> mergings_;        // after each stage but the last
-  at::Tensor head_weight_, head_bias_;   // [num_classes, C], [num_classes]
+  Head head_;
   at::Tensor position_index_;            // [N N]
   std::vector<at::Tensor> shift_masks_;  // [W, N, N] of each stage
   std::vector<Block> blocks_;
@@ -198,12 +198,11 @@ void SwinT::bind_shared(const TensorSource& source) {
     mergings_[i] = {.norm = LayerNorm::bind(source, stages_[i].merging + ".norm", kNormEps),
                     .reduction = source.parameter(stages_[i].merging + ".reduction.weight")};
   norm_ = LayerNorm::bind(source, "norm", kNormEps);
-  head_weight_ = source.parameter("head.weight");
-  head_bias_ = source.parameter("head.bias");
+  head_ = {.weight = source.parameter("head.weight"), .bias = source.parameter("head.bias")};
   position_index_ = relative_position_index(*spec_.window_size, patch_weight_.device());
   for (size_t i = 0; i < stages_.size(); ++i)
     if (stages_[i].shift > 0)
-      shift_masks_[i] = make_shift_mask(stages_[i], head_weight_.options().requires_grad(false));
+      shift_masks_[i] = make_shift_mask(stages_[i], head_.weight.options().requires_grad(false));
 }
 
 void SwinT::bind_branch(int branch, const TensorSource& source) {
