@@ -103,8 +103,9 @@ bool CheckpointReader::has(const std::string& kind) const {
 }
 
 at::Tensor CheckpointReader::buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const {
-  const auto found = buffers_.find({buffer_key(plan, buffer, unit), slot});
-  if (found == buffers_.end()) return {};
+  const StateKey key = buffer_key(plan, buffer, unit);
+  const auto found = buffers_.find({key, slot});
+  if (found == buffers_.end()) throw DataError("the checkpoint has no buffer " + buffer_name(key, slot));
   const at::Tensor saved = as_tensor(*found->second);
   require_finite(saved, found->second->entry.name);
   return saved;

@@ -38,8 +38,8 @@ class CheckpointReader {
   void read_mean(const SubnetPlan& plan, const StateRange& range) const;
   /// Whether there is state of this kind (kind_of).
   bool has(const std::string& kind) const;
-  /// A unit's part of one slot's BatchNorm buffer, flat, by the checkpoint's own plan; undefined if the slot
-  /// does not hold it. Throws DataError if it is not finite.
+  /// A unit's part of one slot's BatchNorm buffer, flat, by the checkpoint's own plan. Throws DataError if it
+  /// is not there or not finite.
   at::Tensor buffer(const SubnetPlan& plan, int buffer, int unit, Slot slot) const;
 
  private:

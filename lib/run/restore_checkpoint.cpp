@@ -63,10 +63,6 @@ at::TensorOptions buffer_options(Precision precision, at::Device device) {
   return at::TensorOptions(scalar_type(sum_type(precision))).device(device);
 }
 
-[[noreturn]] void fail_without_buffer(const std::string& name) {
-  throw DataError("the checkpoint has no buffer " + name);
-}
-
 /// BatchNorm statistics of the full model: the average over the slots of the owners. By buffer.
 std::vector<at::Tensor> averaged_buffers(const CheckpointReader& reader, const SubnetPlan& plan,
                                          const at::TensorOptions& options) {
@@ -82,7 +78,6 @@ std::vector<at::Tensor> averaged_buffers(const CheckpointReader& reader, const S
       for (int worker : owners) {
         for (int replica = 0; replica < replicas; ++replica) {
           const at::Tensor saved = reader.buffer(plan, b, units[i], {.worker = worker, .replica = replica});
-          if (!saved.defined()) fail_without_buffer(buffer.name);
           views[i].add_(saved.view(views[i].sizes()).to(mean.options()) /
                         static_cast<double>(static_cast<int>(owners.size()) * replicas));
         }
@@ -106,8 +101,6 @@ void restore_buffers(const CheckpointReader& reader, const Experiment& saved, co
                                     ? reader.buffer(plan, slice.buffer, slice.unit, place.slot)
                                     : slice_view(means[static_cast<size_t>(slice.buffer)], buffer.slice, plan,
                                                  plan.units_of(buffer), slice.unit);
-      if (!values.defined())
-        fail_without_buffer(buffer_name(buffer_key(plan, slice.buffer, slice.unit), place.slot));
       slice.values.copy_(values.reshape(slice.values.sizes()));
     }
   }
@@ -199,7 +192,6 @@ class SavedSubnetwork : public TensorSource {
       const std::vector<at::Tensor> views = slice_views(values, buffer.slice, plan_, units);
       for (size_t i = 0; i < units.size(); ++i) {
         const at::Tensor saved = reader_.buffer(plan_, b, units[i], {.worker = worker_, .replica = 0});
-        if (!saved.defined()) fail_without_buffer(name);
         views[i].copy_(saved.view(views[i].sizes()));
       }
       return values;
