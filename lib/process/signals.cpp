@@ -115,15 +115,13 @@ AwaitedSignals::~AwaitedSignals() {
 }
 
 std::optional<int> AwaitedSignals::wait(std::optional<Clock::time_point> deadline) const {
-  if (!deadline) {
-    const int signal = sigwaitinfo(&awaited_, nullptr);
-    return signal > 0 ? std::optional<int>(signal) : std::nullopt;
+  timespec time{};
+  if (deadline) {
+    const auto left = std::max(Clock::duration::zero(), *deadline - Clock::now());
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+    time = {.tv_sec = seconds.count(), .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
   }
-  const auto left = std::max(Clock::duration::zero(), *deadline - Clock::now());
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
-  const timespec time = {.tv_sec = seconds.count(),
-                         .tv_nsec = std::chrono::nanoseconds(left - seconds).count()};
-  const int signal = sigtimedwait(&awaited_, nullptr, &time);
+  const int signal = deadline ? sigtimedwait(&awaited_, nullptr, &time) : sigwaitinfo(&awaited_, nullptr);
   return signal > 0 ? std::optional<int>(signal) : std::nullopt;
 }
 
