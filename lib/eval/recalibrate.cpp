@@ -43,9 +43,7 @@ bool load_statistics(const std::filesystem::path& path, FullModel& model) try {
   for (const auto& [name, buffer] : model.buffers()) {
     const TensorView* view = file.find(name);
     if (!view || view->entry.dtype != DType::kF64 || view->entry.shape != buffer.sizes().vec()) return false;
-    const at::Tensor values = at::empty(buffer.sizes(), at::kDouble);
-    std::copy(view->data.begin(), view->data.end(), static_cast<std::byte*>(values.data_ptr()));
-    kept[name] = values.to(buffer.options());
+    kept[name] = as_tensor(*view).to(buffer.options(), /*non_blocking=*/false, /*copy=*/true);
   }
   model.buffers() = kept;
   return true;
