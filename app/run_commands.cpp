@@ -61,8 +61,8 @@ CheckpointReader open_checkpoint(const ChosenCheckpoint& checkpoint, ProgressLin
 
 int eval_command(const EvalArguments& arguments) {
   const ChosenCheckpoint checkpoint = choose_checkpoint(arguments.run);
-  const Experiment experiment = read_saved_experiment(CheckpointStore(checkpoint.run_dir), checkpoint.step,
-                                                      spec_of(checkpoint));
+  const Experiment experiment =
+      read_saved_experiment(CheckpointStore(checkpoint.run_dir), checkpoint.step, spec_of(checkpoint));
   const bool predicts = arguments.per_class || !arguments.logits.empty() || !arguments.predictions.empty();
   if (predicts && experiment.spec.data.is_of_tokens())
     throw UsageError(

@@ -181,8 +181,8 @@ std::unique_ptr<Communicator::Connection> connect_now(const Ranks& ranks, at::De
   Rendezvous rendezvous(ranks, options);
   try {
     Store store = ranks.world == 1 ? Store(c10::make_intrusive<c10d::HashStore>()) : meet(rendezvous);
-    auto connection = connect_over(
-        store, {.ranks = ranks, .device = device, .options = options, .progress = progress});
+    auto connection =
+        connect_over(store, {.ranks = ranks, .device = device, .options = options, .progress = progress});
     connection->serves_store = rendezvous.serves();
     connection->announced = std::move(rendezvous.announcement);
     return connection;

@@ -83,8 +83,8 @@ bool is_image_name(std::string_view name) {
 }
 
 bool is_other_image_name(std::string_view name) {
-  return has_extension(
-      name, {"bmp", "gif", "ppm", "pgm", "tif", "tiff", "jp2", "j2k", "avif", "heic", "heif"});
+  return has_extension(name,
+                       {"bmp", "gif", "ppm", "pgm", "tif", "tiff", "jp2", "j2k", "avif", "heic", "heif"});
 }
 
 bool starts_as_image(std::span<const uint8_t> first_bytes) {

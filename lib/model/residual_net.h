@@ -62,7 +62,7 @@ class ResidualNet : public Model {
   const Stem stem_;
   at::Tensor conv1_;  // [W, C, 3, 3] or [W, C, 7, 7]
   BatchNorm bn1_;
-  Head head_;
+  Head head_;  // [num_classes, C of the last block], [num_classes]
   std::vector<Block> blocks_;
 };
 

@@ -169,7 +169,7 @@ class SwinT : public Model {
   at::Tensor patch_weight_, patch_bias_;  // [C, channels, patch, patch], [C] of the first stage
   LayerNorm patch_norm_, norm_;
   std::vector<Merging> mergings_;        // after each stage but the last
-  Head head_;
+  Head head_;                            // [num_classes, C], [num_classes]
   at::Tensor position_index_;            // [N N]
   std::vector<at::Tensor> shift_masks_;  // [W, N, N] of each stage
   std::vector<Block> blocks_;

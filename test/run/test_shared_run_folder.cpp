@@ -166,10 +166,11 @@ TEST_CASE("reports and losses of all processes arrive bit by bit") {
   const auto body = [&](Communicator& comm) {
     for (const int64_t number : kNumbers) {
       const at::Tensor losses = at::tensor(std::vector<double>{1.5 + comm.rank(), std::nan("")}, at::kDouble);
-      const GatheredReports all = gather(
-          comm,
-          {.save_is_due = number ^ comm.rank(), .counted = number, .times = {.forward_ms = 0.1 * comm.rank()}},
-          losses.to(comm.device()));
+      const GatheredReports all = gather(comm,
+                                         {.save_is_due = number ^ comm.rank(),
+                                          .counted = number,
+                                          .times = {.forward_ms = 0.1 * comm.rank()}},
+                                         losses.to(comm.device()));
       expect(all.processes.size() == static_cast<size_t>(world), "processes");
       expect(all.losses.size() == 2 * all.processes.size(), "losses");
       for (size_t rank = 0; rank < all.processes.size(); ++rank) {
