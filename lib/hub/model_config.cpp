@@ -19,7 +19,8 @@ Json config_of(const LibraryFormat& format, const BlockShape& shape, const Exper
   // Without these keys, transformers assumes tokens of its own (50256 for GPT-2, 1 and 2 for LLaMA), and
   // generation stops there. One token separates documents: it is both their beginning and their end.
   const std::optional<int64_t>& end_of_text = origin.tokens.end_of_text;
-  config["bos_token_id"] = config["eos_token_id"] = end_of_text ? Json(*end_of_text) : Json();
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    config[key] = end_of_text ? Json(*end_of_text) : Json();
   config["torch_dtype"] = spec.train.precision == Precision::kFp64 ? "float64" : "float32";
   if (origin.imported_config.is_null()) return config;
   for (const char* key : {"bos_token_id", "eos_token_id", "max_position_embeddings"})
