@@ -94,11 +94,13 @@ std::vector<int> random_owners(int workers, int owners, RandomBits& random) {
 }
 
 std::vector<Owners> constructions(const AssignmentProblem& problem, RandomBits& random) {
-  constexpr int kDeals = 5;
+  constexpr int kStarts = 5;
+  const bool has_quotas = !problem.depth.quotas.empty();
   std::vector<Owners> result;
-  for (int i = 0; i < kDeals; ++i)
-    result.push_back(problem.depth.quotas.empty() ? dealt(problem, random) : arcs(problem, random));
-  if (const Owners classes = parallel_classes(problem); !classes.empty()) result.push_back(classes);
+  for (int i = 0; i < kStarts; ++i)
+    result.push_back(has_quotas ? arcs(problem, random) : dealt(problem, random));
+  const Owners classes = has_quotas ? Owners() : parallel_classes(problem);
+  if (!classes.empty()) result.push_back(classes);
   for (Owners& owners : result)
     for (std::vector<int>& set : owners)
       std::ranges::sort(set);

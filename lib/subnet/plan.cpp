@@ -1,6 +1,7 @@
 #include "subnet/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -96,8 +97,8 @@ std::vector<int> match_rules(const ModelLayout& layout, const SubnetworkSpec& sp
         rule_of_branch[b] != rule_of_branch[b - 1])
       wrong.push_back(fmt::format(
           "subnetwork.rules: {} and {} are branches of one block, but different rules apply to them. "
-          "Expected "
-          "one rule for both, or subnetwork.unit: branch, which gives every branch owners of its own.",
+          "Expected one rule for both, or subnetwork.unit: branch, which gives every branch owners of its "
+          "own.",
           layout.branches[b - 1].name, layout.branches[b].name));
   if (wrong.size() > 3) wrong.resize(3);
   if (!wrong.empty()) throw UsageError(fmt::format("{}", fmt::join(wrong, "\n")));

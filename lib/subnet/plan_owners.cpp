@@ -93,12 +93,13 @@ std::vector<std::vector<int>> quotas_of(const SubnetPlan& plan, const Subnetwork
     for (const Coverage& capacity : spec.capacities)
       quotas[family].push_back(static_cast<int>(std::lround(value_of(capacity) * slices)));
     const int owned = std::accumulate(quotas[family].begin(), quotas[family].end(), 0);
-    if (owned < slices)
-      throw UsageError(fmt::format(
-          "subnetwork.capacities: the workers own {} slices of {}, which has {}. Expected capacities of "
-          "which "
-          "every slice has an owner: larger ones, or more slices (subnetwork.slices_per_branch).",
-          owned, plan.layout.branches[plan.units[begin - groups.family.begin()].branch].name, slices));
+    if (owned >= slices) continue;
+    const auto first = std::ranges::find(groups.of_unit, static_cast<int>(begin - groups.family.begin()));
+    const Unit& unit = plan.units[first - groups.of_unit.begin()];
+    throw UsageError(fmt::format(
+        "subnetwork.capacities: the workers own {} slices of {}, which has {}. Expected capacities that give "
+        "every slice an owner: larger ones, or more slices (subnetwork.slices_per_branch).",
+        owned, plan.layout.branches[unit.branch].name, slices));
   }
   return quotas;
 }

@@ -32,8 +32,7 @@ class Group:
         self.first = self.runs[0]
         self.method = self.first.method
         self.coverage = self.first.coverage
-        owners, _, workers = self.coverage.partition("/")
-        self.share = int(owners) / int(workers or 1)  # the coverage as a number
+        self.share = self.first.share
         self.base = self.method if self.coverage == "1" else f"{self.method} {self.coverage}"
 
     @property

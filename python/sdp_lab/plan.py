@@ -19,8 +19,9 @@ FARTHEST_ROOM = 3  # in largest peaks; a device with more is not drawn
 
 
 def title(plan: Plan, what: str) -> str:
+    owners = f"{plan['owners_per_unit']} owners per unit" if "owners_per_unit" in plan else f"coverage {plan['coverage']:.3g}"
     regime = f"{plan['construction']} construction, {plan['masking']} masking"
-    return f"{what}\n{plan['model']}, {plan['workers']} workers, {plan['owners_per_unit']} owners per unit, {regime}"
+    return f"{what}\n{plan['model']}, {plan['workers']} workers, {owners}, {regime}"
 
 
 def methods(plan: Plan) -> list[dict[str, Any]]:

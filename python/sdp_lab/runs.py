@@ -42,9 +42,17 @@ class Run:
         return yaml.safe_load(self.options[key]["value"])
 
     @property
+    def share(self) -> float:
+        """The coverage as a number; the mean if units have different numbers of owners."""
+        owners = self.plan.get("owners_per_unit")
+        return owners / self.plan["workers"] if owners else self.plan["coverage"]
+
+    @property
     def coverage(self) -> str:
-        """4/8; 1 for data parallelism."""
-        owners, workers = self.plan["owners_per_unit"], self.plan["workers"]
+        """4/8, or 0.711 as a mean; 1 for data parallelism."""
+        owners, workers = self.plan.get("owners_per_unit"), self.plan["workers"]
+        if not owners:
+            return f"{self.share:.3g}"
         return "1" if owners == workers else f"{owners}/{workers}"
 
     @property
@@ -103,7 +111,7 @@ class Run:
             return steps
         if self.epochs_per_step <= 0:
             return None
-        shares = {"flops": self.plan["flops_share"], "coverage": self.plan["owners_per_unit"] / self.plan["workers"]}
+        shares = {"flops": self.plan["flops_share"], "coverage": self.share}
         epochs = self.value("train.epochs") / shares.get(self.value("train.budget"), 1)
         return max(1, round(self.step + (epochs - float(self.consumed("epochs", self.step))) / self.epochs_per_step))
 
@@ -161,7 +169,7 @@ def sweep_label(folder: Path) -> str:
 def read_run(folder: Path, spec: Line) -> Run:
     if "error" in spec:
         raise LabError(spec["error"], 3)
-    plan = read_json(folder / "plan.json", ["workers", "owners_per_unit", "processes", "flops_share", "per_worker"])
+    plan = read_json(folder / "plan.json", ["workers", "processes", "flops_share", "per_worker"])
     run = Run(folder, spec, plan, sweep_label=sweep_label(folder))
     if (folder / "run.json").exists():
         run.history = read_json(folder / "run.json", ["id", "imported", "training_data", "test_data", "changes"])

@@ -18,15 +18,18 @@ LOG_EVERY = 10
 
 
 def write_run(folder: Path, accuracy=0.5, losses=LOSSES, history=None, finished=True, owners=2, **changes) -> Path:
-    """`changes` replace keys of sections of the spec, or whole values; `history`: of run.json."""
+    """`changes` replace keys of sections of the spec, or whole values; `history`: of run.json. `owners` of a unit; their
+    mean if it is not a whole number."""
     folder.mkdir(parents=True)
     spec = {key: dict(value) if isinstance(value, dict) else value for key, value in SPEC.items()} | {"name": folder.name}
-    spec["subnetwork"]["coverage"] = f"{owners}/4"
+    spec["subnetwork"]["coverage"] = f"{int(owners)}/4"
     for key, value in changes.items():
         spec[key] = {**spec.get(key, {}), **value} if isinstance(value, dict) else value
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
     worker = {"parameters": 100 * owners, "flops_per_sample": 1000.0 * owners, "parameter_bytes": 400 * owners}
-    plan = {"workers": 4, "owners_per_unit": owners, "processes": 2, "flops_share": owners / 4, "per_worker": [worker] * 4}
+    plan = {"workers": 4, "coverage": owners / 4, "processes": 2, "flops_share": owners / 4, "per_worker": [worker] * 4}
+    if owners == int(owners):
+        plan["owners_per_unit"] = owners
     (folder / "plan.json").write_text(json.dumps(plan))
     lines = [{"kind": "start", "step": 0}]
     for i, loss in enumerate(losses, 1):

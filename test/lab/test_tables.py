@@ -48,6 +48,15 @@ def test_measures_of_a_run(tmp_path):
     assert row["accuracy_std"] == "" and "perplexity" not in row
 
 
+def test_units_with_different_numbers_of_owners_have_a_mean_coverage(tmp_path):
+    rules = {"rules": [{"match": "blocks.0", "coverage": "1"}]}
+    for owners, changes in ((2, {}), (2.5, {"subnetwork": rules})):
+        write_run(tmp_path / str(owners), owners=owners, train={"max_steps": None, "epochs": 5, "budget": "coverage"}, **changes)
+    rows = rows_of(table_of(tmp_path)).values()
+    assert sorted(row["coverage"] for row in rows) == ["0.625", "2/4"]
+    assert sorted(run.share for run in find([tmp_path]).runs) == [0.5, 0.625]
+
+
 def test_epochs_of_a_run_whose_steps_changed(tmp_path):
     """20 steps as planned, then with other samples per step: each line has what was consumed until then."""
     for key, epochs in (
