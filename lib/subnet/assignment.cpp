@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
@@ -33,16 +32,6 @@ void check(const AssignmentProblem& problem) {
     if (!numbers.empty() &&
         (numbers.size() != groups || !std::ranges::is_sorted(numbers) || numbers.front() < 0))
       throw std::logic_error("assignment: stages and blocks must be ascending, one for each group");
-}
-
-double max_over_mean(const std::vector<double>& group_loads, double fixed, const Owners& owners,
-                     int workers) {
-  std::vector<double> loads(workers, fixed);
-  for (size_t group = 0; group < owners.size(); ++group)
-    for (int worker : owners[group])
-      loads[worker] += group_loads[group];
-  const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
-  return total > 0 ? *std::ranges::max_element(loads) * workers / total : 1;
 }
 
 /// How the fixed effort is spent, in moves.
@@ -191,17 +180,6 @@ Owners assign_balanced(const AssignmentProblem& problem) {
   constexpr int64_t kMostPairs = 100'000'000;
   if (is_dense || pairs > kMostPairs) return starts.front();
   return BalancedSearch(problem, starts, random).run();
-}
-
-Balance balance_of(const AssignmentProblem& problem, const Owners& owners) {
-  check(problem);
-  if (owners.size() != problem.flops.size())
-    throw std::logic_error("balance_of: expected one owner set per group");
-  const int n = problem.workers;
-  const std::vector<double> ones(owners.size(), 1.0);
-  return {.flops_max_over_mean = max_over_mean(problem.flops, problem.flops_fixed, owners, n),
-          .bytes_max_over_mean = max_over_mean(problem.bytes, problem.bytes_fixed, owners, n),
-          .lambda2_by_unit = lambda2(co_ownership(owners, ones, n), n)};
 }
 
 }  // namespace sdp

@@ -24,14 +24,6 @@ struct AssignmentProblem {
   GroupDepth depth = {};
 };
 
-/// How even an assignment is. A ratio is 1 if all workers have equal loads; both ratios include the fixed
-/// part.
-struct Balance {
-  double flops_max_over_mean = 1;
-  double bytes_max_over_mean = 1;
-  double lambda2_by_unit = 0;  ///< of the co-ownership matrix (subnet/spectral.h), all groups weighted by 1
-};
-
 /// Largest FLOPs that count as even, relative to the lowest that the search finds. Slices are alike, so that
 /// less is needed to mix them.
 constexpr double kEvenFlops = 1.05;
@@ -58,7 +50,5 @@ Owners assign_window(const AssignmentProblem& problem);
 
 /// Assigns every group to p workers drawn uniformly and independently. A worker may own no group.
 Owners assign_random(const AssignmentProblem& problem);
-
-Balance balance_of(const AssignmentProblem& problem, const Owners& owners);
 
 }  // namespace sdp

@@ -120,7 +120,8 @@ std::vector<double> inverse_scales(const SubnetPlan& plan) {
           name_of(plan.construction), plan.layout.name, parameter.name));
   std::vector<double> scales;
   for (int branch = 0; branch < static_cast<int>(plan.layout.branches.size()); ++branch)
-    scales.push_back(plan.masking[branch] == Masking::kForward ? 1 / plan.coverage(branch) : 1);
+    scales.push_back(rule_of(plan.masking[branch]).not_owned == Holding::kAbsent ? 1 / plan.coverage(branch)
+                                                                                 : 1);
   return scales;
 }
 
@@ -183,8 +184,8 @@ bool SubnetPlan::keeps_frozen_units() const {
 }
 
 Masking SubnetPlan::main_masking() const {
-  const auto backward = std::ranges::count(masking, Masking::kBackward);
-  return 2 * backward > std::ssize(masking) ? Masking::kBackward : Masking::kForward;
+  const auto branches_with = [&](Masking wanted) { return std::ranges::count(masking, wanted); };
+  return masking.empty() ? Masking() : *std::ranges::max_element(masking, {}, branches_with);
 }
 
 Holding SubnetPlan::holding(int worker, int unit) const {

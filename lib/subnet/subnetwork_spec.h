@@ -100,9 +100,9 @@ struct SubnetworkSpec {
   /// Whether a worker may lack units: those that it does not own, under forward masking.
   bool may_lack_units() const {
     const bool is_dense = section_is_dense();
-    return (masking == Masking::kForward && !is_dense) ||
-           std::ranges::any_of(rules, [&](const SubnetworkRule& rule) {
-             return rule.masking.value_or(masking) == Masking::kForward &&
+    const auto lacks = [](Masking of_branch) { return rule_of(of_branch).not_owned == Holding::kAbsent; };
+    return (lacks(masking) && !is_dense) || std::ranges::any_of(rules, [&](const SubnetworkRule& rule) {
+             return lacks(rule.masking.value_or(masking)) &&
                     (rule.coverage ? owners_of(*rule.coverage, workers) != workers : !is_dense);
            });
   }

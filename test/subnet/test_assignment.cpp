@@ -19,11 +19,38 @@
 #include "subnet/depth.h"
 #include "subnet/plan.h"
 #include "subnet/random_bits.h"
+#include "subnet/spectral.h"
 
 namespace sdp {
 namespace {
 
 constexpr double kRounding = 1e-9;
+
+/// How even an assignment is. A ratio is 1 if all workers have equal loads; both ratios include the fixed
+/// part.
+struct Balance {
+  double flops_max_over_mean = 1;
+  double bytes_max_over_mean = 1;
+  double lambda2_by_unit = 0;  ///< of the co-ownership matrix (subnet/spectral.h), all groups weighted by 1
+};
+
+double max_over_mean(const std::vector<double>& group_loads, double fixed, const Owners& owners,
+                     int workers) {
+  std::vector<double> loads(workers, fixed);
+  for (size_t group = 0; group < owners.size(); ++group)
+    for (int worker : owners[group])
+      loads[worker] += group_loads[group];
+  const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
+  return total > 0 ? *std::ranges::max_element(loads) * workers / total : 1;
+}
+
+Balance balance_of(const AssignmentProblem& problem, const Owners& owners) {
+  const int n = problem.workers;
+  const std::vector<double> ones(owners.size(), 1.0);
+  return {.flops_max_over_mean = max_over_mean(problem.flops, problem.flops_fixed, owners, n),
+          .bytes_max_over_mean = max_over_mean(problem.bytes, problem.bytes_fixed, owners, n),
+          .lambda2_by_unit = lambda2(co_ownership(owners, ones, n), n)};
+}
 
 AssignmentProblem random_problem(int workers, int owners, int groups, uint64_t seed) {
   AssignmentProblem problem{
