@@ -103,7 +103,7 @@ def tree(node: yaml.Node, where: str = "") -> Any:
         value.line = json.dumps(node.value, ensure_ascii=False) if is_special else str(value)
     elif isinstance(node, yaml.SequenceNode):
         value = List(tree(item, where) for item in node.value)
-        value.line = f"[{', '.join(getattr(item, 'line', '') for item in value)}]"
+        value.line = f"[{', '.join(item.line for item in value)}]"
     else:
         value = Map()
         for key, item in ((tree(key, where), item) for key, item in node.value):
@@ -111,6 +111,7 @@ def tree(node: yaml.Node, where: str = "") -> Any:
             if key in value:
                 fail(key, name, "found a second time, expected once")
             value[key] = tree(item, name)
+        value.line = f"{{{', '.join(f'{key.line}: {item.line}' for key, item in value.items())}}}"
     value.place = f"{node.start_mark.name}:{node.start_mark.line + 1}:{node.start_mark.column + 1}"
     return value
 

@@ -65,6 +65,7 @@ def test_settings_of_all_points_come_before_those_of_values_and_of_additions(poi
     ("model.width: null", "model.width=null"), ("optimizer.lr: 5e-4", "optimizer.lr=5e-4"),
     ('data.path: "7"', 'data.path="7"'), ("data.path: 'a, b: #c'", 'data.path="a, b: #c"'),
     ("schedule: {milestones: [0.5, 0.75]}", "schedule.milestones=[0.5, 0.75]"),
+    ("optimizer: {groups: [{match: '*.bias', lr_factor: 2}]}", 'optimizer.groups=[{match: "*.bias", lr_factor: 2}]'),
 ])  # fmt: skip
 def test_values_keep_their_meaning_on_the_command_line(points_of, value, expected):
     (point,) = points_of(f"name: x\ngrid: {{seed: [0]}}\nset: {{{value}}}\n")
