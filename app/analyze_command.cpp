@@ -160,7 +160,7 @@ int analyze_command(const AnalyzeArguments& arguments) {
 
   std::printf("%s %s: %lld workers of coverage %s, %lld x %lld samples each, %s\n",
               std::string(spec.model.name()).c_str(), words_of(arguments, spec, steps).c_str(),
-              static_cast<long long>(spec.subnetwork.workers), spec.subnetwork.coverage.text.c_str(),
+              static_cast<long long>(spec.subnetwork.workers), coverage_text(plans.front()).c_str(),
               static_cast<long long>(options.batches), static_cast<long long>(options.batch_size),
               std::string(name_of(spec.train.precision)).c_str());
   std::fflush(stdout);

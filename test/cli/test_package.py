@@ -109,7 +109,7 @@ def test_the_archive_runs_beside_links(packages, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "offered"), [
-    (["re"], {"report"}), (["plan", "--me"], {"--measure", "--memory"}), (["--set", "subnetwork.c"], {"subnetwork.coverage=", "subnetwork.construction="})])
+    (["re"], {"report"}), (["plan", "--me"], {"--measure", "--memory"}), (["--set", "subnetwork.co"], {"subnetwork.coverage=", "subnetwork.construction="})])
 def test_completion(words, offered):
     script = (f"source {ROOT}/scripts/completion.bash; COMP_WORDS=({os.environ['SDP_TRAIN']} {' '.join(words)}); COMP_CWORD={len(words)}; "
               "_sdp_train; printf '%s\\n' \"${COMPREPLY[@]}\"")
