@@ -350,8 +350,11 @@ std::unique_ptr<Communicator> connect_beside(const Communicator& met, const Rank
                                              std::chrono::milliseconds timeout) {
   const auto store = c10::make_intrusive<c10d::PrefixStore>("beside", met.connection_->store);
   try {
+    Ranks own = ranks;
+    own.rank = met.rank();
+    own.world = met.size();
     return std::make_unique<Communicator>(connect_over(
-        store, {.ranks = ranks, .device = device, .options = {.timeout = timeout}, .is_process = false}));
+        store, {.ranks = own, .device = device, .options = {.timeout = timeout}, .is_process = false}));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -75,7 +75,8 @@ Manifest parse_manifest(const std::string& text, const std::string& where) {
   }
   for (const auto& [name, bytes, hash] : manifest.files)
     if (name.empty() || name == ".." || name.find('/') != std::string::npos)
-      throw DataError(where + ", \"files\": \"" + name + "\" is not the name of a file in this folder");
+      throw DataError(
+          fmt::format("{}, \"files\": \"{}\" is not the name of a file in this folder", where, name));
   check_numbers(manifest, where);
   return manifest;
 }
