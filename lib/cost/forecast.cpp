@@ -166,7 +166,7 @@ std::vector<ProcessStep> steps_of(const EngineMethod& method, const std::vector<
   std::vector<int64_t> between(nodes.node_of.size(), 0);
   if (nodes.nodes() > 1) between = sent_between_nodes(method.exchanges, nodes);
   std::vector<ProcessStep> steps;
-  for (int process = 0; process < method.different_processes(); ++process) {
+  for (int process = 0, processes = method.different_processes(); process < processes; ++process) {
     const Cost& cost = costs[static_cast<size_t>(process)];
     const StepMaxima maxima = memory.maxima(cost, process, method.batch_size());
     ProcessStep step{.cost = cost,
@@ -236,7 +236,7 @@ StepForecast forecast_engine(const EngineMethod& method, const std::vector<Proce
 
 StepForecast forecast_engine(const EngineMethod& method, const Machine& machine) {
   std::vector<Cost> costs;
-  for (int process = 0; process < method.different_processes(); ++process)
+  for (int process = 0, processes = method.different_processes(); process < processes; ++process)
     costs.push_back(cost_of(method.spec, method.plan(), method.exchanges, process));
   return forecast_engine(method, steps_of(method, costs, machine), machine);
 }

@@ -170,16 +170,16 @@ Owners assign_balanced(const AssignmentProblem& problem) {
   if (problem.flops.empty()) return {};
   // A random stream of its own, as assign_random takes that of the seed.
   RandomBits random(problem.seed ^ 0x62616c616e636564);
-  const std::vector<Owners> starts = constructions(problem, random);
+  Owners first = construction(problem, random);
   int64_t pairs = 0;  // of owners, which a search counts
   bool is_dense = true;
-  for (const std::vector<int>& set : starts.front()) {
+  for (const std::vector<int>& set : first) {
     pairs += std::ssize(set) * std::ssize(set);
     is_dense = is_dense && std::ssize(set) == problem.workers;
   }
   constexpr int64_t kMostPairs = 100'000'000;
-  if (is_dense || pairs > kMostPairs) return starts.front();
-  return BalancedSearch(problem, starts, random).run();
+  if (is_dense || pairs > kMostPairs) return first;
+  return BalancedSearch(problem, constructions(problem, std::move(first), random), random).run();
 }
 
 }  // namespace sdp

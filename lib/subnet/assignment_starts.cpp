@@ -93,17 +93,20 @@ std::vector<int> random_owners(int workers, int owners, RandomBits& random) {
   return all;
 }
 
-std::vector<Owners> constructions(const AssignmentProblem& problem, RandomBits& random) {
-  constexpr int kStarts = 5;
-  const bool has_quotas = !problem.depth.quotas.empty();
-  std::vector<Owners> result;
-  for (int i = 0; i < kStarts; ++i)
-    result.push_back(has_quotas ? arcs(problem, random) : dealt(problem, random));
-  const Owners classes = has_quotas ? Owners() : parallel_classes(problem);
+Owners construction(const AssignmentProblem& problem, RandomBits& random) {
+  Owners owners = problem.depth.quotas.empty() ? dealt(problem, random) : arcs(problem, random);
+  for (std::vector<int>& set : owners)
+    std::ranges::sort(set);
+  return owners;
+}
+
+std::vector<Owners> constructions(const AssignmentProblem& problem, Owners first, RandomBits& random) {
+  constexpr size_t kStarts = 5;
+  std::vector<Owners> result = {std::move(first)};
+  while (result.size() < kStarts)
+    result.push_back(construction(problem, random));
+  const Owners classes = problem.depth.quotas.empty() ? parallel_classes(problem) : Owners();
   if (!classes.empty()) result.push_back(classes);
-  for (Owners& owners : result)
-    for (std::vector<int>& set : owners)
-      std::ranges::sort(set);
   return result;
 }
 

@@ -18,8 +18,10 @@ Owners affine_hyperplanes(int workers);
 /// p workers drawn uniformly at random.
 std::vector<int> random_owners(int workers, int owners, RandomBits& random);
 
-/// Random assignments in which the workers' numbers of groups of every stage are even or the quotas, and
-/// the hyperplanes if all groups have p = n/2.
-std::vector<Owners> constructions(const AssignmentProblem& problem, RandomBits& random);
+/// A random assignment in which the workers' numbers of groups of every stage are even or the quotas.
+Owners construction(const AssignmentProblem& problem, RandomBits& random);
+
+/// Several of these, of which `first` is given, and the hyperplanes if all groups have p = n/2.
+std::vector<Owners> constructions(const AssignmentProblem& problem, Owners first, RandomBits& random);
 
 }  // namespace sdp

@@ -93,17 +93,15 @@ struct SubnetworkSpec {
 
   /// Whether every worker owns every unit. Throws UsageError like owners_of.
   bool is_dense() const {
-    return section_is_dense() && std::ranges::all_of(rules, [&](const SubnetworkRule& rule) {
-             return !rule.coverage || owners_of(*rule.coverage, workers) == workers;
-           });
+    return section_is_dense() &&
+           std::ranges::all_of(rules, [&](const SubnetworkRule& rule) { return is_dense(rule); });
   }
   /// Whether a worker may lack units: those that it does not own, under forward masking.
   bool may_lack_units() const {
-    const bool is_dense = section_is_dense();
     const auto lacks = [](Masking of_branch) { return rule_of(of_branch).not_owned == Holding::kAbsent; };
-    return (lacks(masking) && !is_dense) || std::ranges::any_of(rules, [&](const SubnetworkRule& rule) {
-             return lacks(rule.masking.value_or(masking)) &&
-                    (rule.coverage ? owners_of(*rule.coverage, workers) != workers : !is_dense);
+    return (lacks(masking) && !section_is_dense()) ||
+           std::ranges::any_of(rules, [&](const SubnetworkRule& rule) {
+             return lacks(rule.masking.value_or(masking)) && !is_dense(rule);
            });
   }
 
@@ -175,8 +173,12 @@ struct SubnetworkSpec {
   }
 
  private:
+  bool is_of_all(const Coverage& some) const { return owners_of(some, workers) == workers; }
+  bool is_dense(const SubnetworkRule& rule) const {
+    return rule.coverage ? is_of_all(*rule.coverage) : section_is_dense();
+  }
   bool section_is_dense() const {
-    return owners_of(coverage, workers) == workers &&
+    return is_of_all(coverage) &&
            std::ranges::all_of(capacities, [](const Coverage& capacity) { return value_of(capacity) == 1; });
   }
 };

@@ -140,8 +140,8 @@ TEST_CASE("2,000 mixed problems: the numbers of owners, and even stages or the q
         mixed_problem(random, n, 1 + random.below(is_large ? 40 : 4), random.below(3) == 0);
     INFO("problem " << i << ": " << n << " workers, " << problem.flops.size() << " groups");
     RandomBits draws(i), same_draws(i);
-    std::vector<Owners> starts = constructions(problem, draws);
-    REQUIRE(starts == constructions(problem, same_draws));
+    std::vector<Owners> starts = constructions(problem, construction(problem, draws), draws);
+    REQUIRE(starts == constructions(problem, construction(problem, same_draws), same_draws));
     starts.resize(5);  // without hyperplanes, whose stages may be uneven
     for (const Owners& owners : starts)
       REQUIRE((has_owner_sets(problem, owners) && has_even_stages(problem, owners)));
