@@ -91,16 +91,16 @@ std::string words_of(const AnalyzeArguments& arguments, const ExperimentSpec& sp
                      fmt::join(steps, ", "));
 }
 
-/// At initialization all regimes (with owner sets from a file, those of the file's construction); for a run
-/// its own regime.
+/// At initialization all regimes (with owner sets from a file or a network in Python, those of the spec's
+/// construction); for a run its own regime.
 std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const ExperimentSpec& spec) {
   if (arguments.regimes) return parse_regimes(*arguments.regimes, "--regimes");
   if (!arguments.run_dir.empty()) return {regime_of(spec.subnetwork)};
+  const bool is_any = spec.subnetwork.assignment != Assignment::kFile &&
+                      !(spec.model.kind.is<OwnSpec>() && own_network() && !own_network()->has_slices);
   std::vector<Regime> regimes;
   for (const Regime regime : all_regimes())
-    if (spec.subnetwork.assignment != Assignment::kFile ||
-        regime.construction == spec.subnetwork.construction)
-      regimes.push_back(regime);
+    if (is_any || regime.construction == spec.subnetwork.construction) regimes.push_back(regime);
   return regimes;
 }
 

@@ -1,5 +1,6 @@
 # Everything but LibTorch and CUDA is linked statically or header-only, so that one binary runs against any
-# LibTorch 2.11 that the loader finds.
+# LibTorch 2.11 that the loader finds. Python's extension (lib/python) has shared libraries instead: the static ones of
+# Debian are not all position-independent.
 
 function(sdp_static_library target library header package)
   find_library(${target}_LIBRARY NAMES ${library})
@@ -9,7 +10,10 @@ function(sdp_static_library target library header package)
   endif()
   add_library(sdp_${target} INTERFACE)
   add_library(sdp::${target} ALIAS sdp_${target})
-  target_link_libraries(sdp_${target} INTERFACE ${${target}_LIBRARY})
+  string(REPLACE .a .so shared ${library})
+  find_library(${target}_SHARED NAMES ${shared})
+  target_link_libraries(sdp_${target} INTERFACE
+    $<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,MODULE_LIBRARY>,${${target}_SHARED},${${target}_LIBRARY}>)
   target_include_directories(sdp_${target} SYSTEM INTERFACE ${${target}_INCLUDE})
 endfunction()
 

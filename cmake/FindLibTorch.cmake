@@ -6,7 +6,12 @@
 if(NOT Python3_EXECUTABLE AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   set(Python3_EXECUTABLE ${PROJECT_SOURCE_DIR}/.venv/bin/python)
 endif()
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
+# Networks in Python (lib/python) need the headers of the Python that has LibTorch.
+find_package(Python3 REQUIRED COMPONENTS Interpreter OPTIONAL_COMPONENTS Development.Module)
+set(SDP_PYTHON_NETWORKS ${Python3_Development.Module_FOUND})
+if(NOT SDP_PYTHON_NETWORKS)
+  message(STATUS "Python.h was not found: --network, a network in Python, will not be available")
+endif()
 
 execute_process(
   COMMAND ${Python3_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_paths()['purelib'])"

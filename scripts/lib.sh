@@ -38,6 +38,7 @@ cmake               | command:cmake
 ninja-build         | command:ninja
 ccache              | command:ccache
 python3-venv        | python
+python3-dev         | header:python3*/Python.h
 libgloo-dev         | header:gloo/algorithm.h
 libyaml-cpp-dev     | header:yaml-cpp/yaml.h library:libyaml-cpp.a
 libcli11-dev        | header:CLI/CLI.hpp

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "cost/layouts.h"
 #include "cost/make_experiment.h"
 #include "cost/peak.h"
 #include "cost/step_limits.h"
@@ -399,7 +400,15 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
     ExperimentSpec whole = spec;
     make_dense(whole.subnetwork);
     others.push_back(
-        forecast_engine(EngineMethod{"coverage 1, local steps", dense, std::move(whole), slot_map}, machine));
+        forecast_engine(EngineMethod{"coverage 1, local steps", dense, whole, slot_map}, machine));
+    const int worker = slot_map.slots_of(forecast.plan.peak_process).front().worker;
+    if (const std::optional<ModelLayout> layout = narrow_layout(plan, worker)) {
+      const SubnetPlan narrow_plan = make_plan(*layout, whole.subnetwork, 0);
+      Division narrow = division_of(spec, device, narrow_plan, nodes);
+      others.push_back(
+          forecast_engine(EngineMethod{"narrower, local steps", narrow, whole, slot_map}, machine));
+      others.back().flops_share = narrow_plan.dense_flops() / plan.dense_flops();
+    }
   }
   const int64_t smaller = own.batch_size() - 1;
   if (!best_of(others, [](const auto& other) { return other.in_this_program && other.coverage == 1; }))

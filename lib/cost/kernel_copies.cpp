@@ -101,16 +101,31 @@ int64_t sums_of_threads(const at::Tensor& gradient, const at::Tensor& x, const a
          (4 * bytes(weight) + of_image * x.size(1) * static_cast<int64_t>(x.element_size()));
 }
 
-/// convolution_backward(gradient, x, weight, bias_sizes, stride, padding, ..).
+/// oneDNN has kernels for the weight's gradient of 3x3 convolutions of each channel by itself. For larger
+/// ones it takes a channel as one of a block of inputs and of outputs.
+int64_t copies_of_depthwise(const at::Tensor& weight, bool of_weight) {
+  const int64_t block = has_bf16() ? 16 : 8;
+  const int64_t sums = of_weight && weight.size(2) > 3 ? block * block * bytes(weight) : 0;
+  return bytes(weight) + sums;
+}
+
+/// convolution_backward(gradient, x, weight, bias_sizes, stride, padding, dilation, transposed,
+/// output_padding, groups, output_mask).
 int64_t copies_of_gradients(Arguments a) {
   const at::Tensor &gradient = a[0].toTensor(), &x = a[1].toTensor(), &weight = a[2].toTensor();
   const bool of_weight = a[10].toBoolList()[1];
   const std::vector<int64_t> stride = a[4].toIntVector();
   if (!is_onednn(x.scalar_type()))
     return of_weight ? column_bytes(x, weight, bytes(gradient), stride, a[5].toIntVector()) : 0;
-  return std::max(copies_of_weight(weight, stride.front(), of_weight),
+  const bool is_depthwise = a[9].toInt() > 1 && weight.size(1) == 1;
+  return std::max(is_depthwise ? copies_of_depthwise(weight, of_weight)
+                               : copies_of_weight(weight, stride.front(), of_weight),
                   of_weight ? sums_of_threads(gradient, x, weight) : 0) +
          bytes_if_converted(x) + bytes_if_converted(gradient);
+}
+
+int64_t bytes_if_strided(const at::Tensor& x) {
+  return x.is_contiguous() ? 0 : bytes(x);
 }
 
 /// Copies of the arguments that have another type than the result.
@@ -129,6 +144,9 @@ KernelCopies copies_of_call(const char* name, Arguments a) {
   const std::string_view op = name;
   if (op == "aten::convolution") return {copies_of_convolution(a), true};
   if (op == "aten::convolution_backward") return {copies_of_gradients(a), true};
+  if (op == "aten::native_layer_norm") return {bytes_if_strided(a[0].toTensor()), false};
+  if (op == "aten::native_layer_norm_backward")
+    return {bytes_if_strided(a[0].toTensor()) + bytes_if_strided(a[1].toTensor()), false};
   for (const char* elementwise : {"aten::add", "aten::add_", "aten::sub", "aten::mul", "aten::mul_"})
     if (op == elementwise && a[1].isTensor())
       return {converted_bytes(a[0].toTensor(), a[1].toTensor()), false};

@@ -1,10 +1,13 @@
 #include "cost/layouts.h"
 
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "cost/record_step.h"
 #include "cost/recorded_call.h"
 #include "cost/step_captures.h"
+#include "layers/tensors.h"
 #include "subnet/plan.h"
 
 namespace sdp {
@@ -82,8 +85,13 @@ void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_leng
     if (first[b] >= 0 && first[b] != b) left_out.push_back(b);
   const TwoWorkers with_and_without(layout, step, Construction::kBlock, Masking::kForward, left_out);
   const TwoWorkers owned_and_frozen(layout, step, Construction::kBlock, Masking::kBackward, left_out);
-  const TwoWorkers halves(layout, step, Construction::kNeuron, Masking::kForward, left_out);
-  const TwoWorkers frozen_halves(layout, step, Construction::kNeuron, Masking::kBackward, left_out);
+  const bool has_slices = std::ranges::any_of(
+      layout.branches, [](const BranchLayout& branch) { return branch.hidden_width > 1; });
+  std::optional<TwoWorkers> halves, frozen_halves;
+  if (has_slices) {
+    halves.emplace(layout, step, Construction::kNeuron, Masking::kForward, left_out);
+    frozen_halves.emplace(layout, step, Construction::kNeuron, Masking::kBackward, left_out);
+  }
   layout.shared_flops = with_and_without.ends();
   for (int b = 0; b < branches; ++b) {
     const int like = first[b] < 0 ? b : first[b];
@@ -100,10 +108,34 @@ void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_leng
     if (branch.hidden_width == 1) continue;  // a single slice is the whole branch
     // What is not sliced is in both halves, the rest in one of them. With frozen slices, both workers have
     // the whole width: one slice owned and the other frozen.
-    const Flops unsliced = halves.both(b) - between - between - whole;
-    const Flops frozen_slices = frozen_halves.both(b) - between - between - whole - unsliced;
+    const Flops unsliced = halves->both(b) - between - between - whole;
+    const Flops frozen_slices = frozen_halves->both(b) - between - between - whole - unsliced;
     branch.unsliced_flops = with_weight_gradient(unsliced, branch.flops - frozen_slices);
   }
+}
+
+std::optional<ModelLayout> narrow_layout(const SubnetPlan& plan, int worker) {
+  if (plan.construction != Construction::kNeuron || plan.keeps_frozen_units()) return std::nullopt;
+  for (int b = 0; b < static_cast<int>(plan.layout.branches.size()); ++b)
+    if (!plan.owns_any_of(worker, b)) return std::nullopt;
+  ModelLayout narrow = plan.layout;
+  const auto cut = [&](auto& tensors) {
+    for (auto& tensor : tensors)
+      if (tensor.branch)
+        tensor.shape =
+            shape_of_units(tensor.shape, tensor.slice, plan, plan.parts_of(worker, tensor).front().units);
+  };
+  cut(narrow.parameters);
+  cut(narrow.buffers);
+  for (int b = 0; b < static_cast<int>(narrow.branches.size()); ++b) {
+    BranchLayout& branch = narrow.branches[b];
+    const int64_t width = plan.owned_width(worker, b);
+    const Flops sliced = branch.flops - branch.unsliced_flops;
+    branch.flops = sliced * (static_cast<double>(width) / static_cast<double>(branch.hidden_width));
+    branch.flops += branch.unsliced_flops;
+    branch.hidden_width = width;
+  }
+  return narrow;
 }
 
 ModelLayout layout_of(const ModelSpec& spec, int64_t sequence_length) {

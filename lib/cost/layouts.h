@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "model/model_spec.h"
 #include "subnet/layout.h"
+#include "subnet/plan.h"
 
 namespace sdp {
 
@@ -14,5 +16,9 @@ ModelLayout layout_of(const ModelSpec& spec, int64_t sequence_length = 1);
 /// Sets the FLOPs of a layout that has none (model/model_spec.h). They are counted in steps of few workers,
 /// with and without each branch and each half of its hidden width.
 void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_length);
+
+/// The dense network that is as wide as the worker's subnetwork. Only in construction neuron, without frozen
+/// slices, and if the worker has a slice of every branch.
+std::optional<ModelLayout> narrow_layout(const SubnetPlan& plan, int worker);
 
 }  // namespace sdp

@@ -101,8 +101,7 @@ std::vector<RecordedLayerGroup> record_step(const StepShape& step, const SubnetP
                    .checkpoint_branches = step.checkpoint_activations,
                    .branch_scales = plan.branch_scales,
                    .before_branch = [&](int branch) { recorder.enter(static_cast<size_t>(branch) + 1); }};
-  if (step.model.dropout > 0 || step.model.stochastic_depth > 0)
-    mode.generator = at::detail::createCPUGenerator();
+  if (step.model.draws_random_numbers()) mode.generator = at::detail::createCPUGenerator();
   recorder.enter(0);
   const Batch batch = batch_of(step, batch_size);
   const at::Tensor features = model->features(batch.input, mode);
@@ -128,17 +127,17 @@ std::vector<RecordedLayerGroup> record_evaluation(const StepShape& step, const S
       batch->input, {.training = training,
                      .before_branch = [&](int branch) { recorder.enter(static_cast<size_t>(branch) + 1); }});
   recorder.enter(layer_groups - 1);
-  const auto [weight, bias] = model->head();
+  const Head head = model->head();
   if (training) {  // the logits are not used
-    at::linear(features, weight, bias);
+    head.logits(features);
     return recorder.finish();
   }
   const at::Tensor labels = batch->labels.flatten();
   const at::Tensor weights = at::empty({2, labels.numel()}, labels.options().dtype(at::kDouble));
   // Further rows of logits need no more memory than the first.
   const int64_t rows =
-      std::min(labels.numel(), logit_rows_at_a_time(weight.size(0), /*device_kernels=*/false));
-  prediction_sums(features.flatten(0, -2).narrow(0, 0, rows), {weight, bias}, labels.narrow(0, 0, rows),
+      std::min(labels.numel(), logit_rows_at_a_time(head.outputs(features), /*device_kernels=*/false));
+  prediction_sums(features.flatten(0, -2).narrow(0, 0, rows), head, labels.narrow(0, 0, rows),
                   weights.narrow(1, 0, rows), !step.model.reads_tokens() && step.model.num_classes() > 5);
   return recorder.finish();
 }

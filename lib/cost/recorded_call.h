@@ -63,9 +63,9 @@ struct KernelCopies {
   bool is_convolution = false;
 };
 
-/// Of convolutions, by oneDNN, which computes in a layout of its own, or by columns, and of elementwise
-/// operators on tensors of different types, which ATen's TensorIterator converts to the wider type. No copies
-/// for all other operators.
+/// Of convolutions, by oneDNN, which computes in a layout of its own, or by columns; of layer norms of
+/// strided tensors; and of elementwise operators on tensors of different types, which ATen's TensorIterator
+/// converts to the wider type. No copies for all other operators.
 KernelCopies copies_of_call(const char* op, c10::ArrayRef<const c10::IValue> arguments);
 
 }  // namespace sdp

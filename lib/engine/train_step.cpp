@@ -75,10 +75,9 @@ TrainStep::TrainStep(const Experiment& experiment, const Engines& engines, Commu
 }
 
 /// Generator for a pass's dropout, seeded by the pass and not by the process that runs it. std::nullopt if
-/// nothing is dropped.
+/// the model draws no random numbers.
 std::optional<at::Generator> TrainStep::noise(int64_t step, int64_t micro_batch, const Slot& slot) {
-  const ModelSpec& model = experiment_.spec.model;
-  if (model.dropout == 0 && model.stochastic_depth == 0) return std::nullopt;
+  if (!experiment_.spec.model.draws_random_numbers()) return std::nullopt;
   const int64_t pass = geometry_.position(step, slot.worker, slot.replica, micro_batch, 0);
   CounterRandom seeds(static_cast<uint64_t>(experiment_.spec.seed), RandomPurpose::kDropout,
                       static_cast<uint64_t>(pass));

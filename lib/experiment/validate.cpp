@@ -90,6 +90,14 @@ void check_rule(const ExperimentSpec& spec, const Positions& positions, size_t i
             "number of owners");
 }
 
+/// Checks that the model has what is divided.
+void check_construction(const ExperimentSpec& spec, const Positions& positions) {
+  const auto& network = spec.model.kind.is<OwnSpec>() ? spec.model.kind.as<OwnSpec>().network : nullptr;
+  if (network && !network->has_slices && spec.subnetwork.construction == Construction::kNeuron)
+    fail_at(positions.of("subnetwork.construction"), "subnetwork.construction",
+            "found neuron, expected block: the branches of a network in Python are not divided into slices");
+}
+
 void check_branch_scale(const ExperimentSpec& spec, const Positions& positions) {
   if (spec.subnetwork.branch_scale == TrainingScale::kInverse &&
       spec.eval.branch_scale == BranchScale::kSurvival)
@@ -237,8 +245,8 @@ void check_cuda_graph(const ExperimentSpec& spec, const Positions& positions) {
     fail_at(positions.of("train.cuda_graph"), "train.cuda_graph", "found true, expected false: " + found);
   };
   if (spec.train.device == DeviceKind::kCpu) fail("train.device is cpu");
-  if (spec.model.dropout > 0 || spec.model.stochastic_depth > 0)
-    fail("model.dropout and model.stochastic_depth draw random numbers");
+  if (spec.model.draws_random_numbers())
+    fail("the model draws random numbers (model.dropout, model.stochastic_depth, a network in Python)");
   if (spec.data.mixup_alpha > 0 || spec.data.cutmix_alpha > 0) fail("mixed images have a share of their own");
 }
 
@@ -336,6 +344,7 @@ void check_across_keys(const ExperimentSpec& spec, const Positions& positions, N
   check({"data.augment", "data.name"}, check_augmentation);
   check({"data.location", "data.name"}, check_location);
   check({"data.normalization", "data.name"}, check_normalization);
+  check({"subnetwork.construction", "model.name"}, check_construction);
   check({"train.backend", "train.device"}, check_backend);
   check({"train.cuda_graph", "train.device", "model", "data"}, check_cuda_graph);
   check({"exchange", "train.cuda_graph"}, check_local_steps);

@@ -52,8 +52,9 @@ double crop_pct_of(int64_t size, int64_t resize) {
 /// What timm reads: model and transform for evaluation.
 Json timm_config(const ExperimentSpec& spec, const ExportOrigin& origin) {
   const ModelSpec& model = spec.model;
-  const int64_t size = model.image_size();
   Json config = Json::object();
+  if (model.reads_tokens()) return config;  // a network of the user's own, which no library has
+  const int64_t size = model.image_size();
   const std::string_view architecture = model.timm_architecture();
   if (!architecture.empty()) config["architecture"] = architecture;  // a ResNet, whose layers are named below
   config["num_classes"] = model.num_classes();

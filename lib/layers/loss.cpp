@@ -105,7 +105,7 @@ TrainingLoss training_loss(const at::Tensor& features, const Head& head, const T
         features.flatten(0, 1), head.weight, targets.labels.flatten(), label_smoothing,
         logit_rows_at_a_time(head.weight.size(0), features.is_cuda() && ops::has_device_kernels()))};
   const at::ScalarType type = at::toOpMathType(features.scalar_type());
-  const at::Tensor logits = at::linear(features, head.weight, head.bias).to(type);
+  const at::Tensor logits = head.logits(features).to(type);
   const auto loss_of = [&](const at::Tensor& labels) {
     return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
                                   /*ignore_index=*/-100, label_smoothing);
@@ -120,10 +120,10 @@ at::Tensor prediction_sums(const at::Tensor& features, const Head& head, const a
   const at::Tensor flat_features = features.flatten(0, -2);  // [N, W]
   const at::Tensor flat_labels = labels.flatten();
   const at::Tensor sums = at::zeros({weights.size(0), 5}, weights.options());
-  const int64_t rows_at_a_time = logit_rows_at_a_time(head.weight.size(0), /*device_kernels=*/false);
+  const int64_t rows_at_a_time = logit_rows_at_a_time(head.outputs(features), /*device_kernels=*/false);
   for (int64_t row = 0; row < flat_labels.numel(); row += rows_at_a_time) {
     const int64_t rows = std::min(rows_at_a_time, flat_labels.numel() - row);
-    const at::Tensor predicted = at::linear(flat_features.narrow(0, row, rows), head.weight, head.bias)
+    const at::Tensor predicted = head.logits(flat_features.narrow(0, row, rows))
                                      .to(at::toOpMathType(features.scalar_type()));  // [R, K]
     const at::Tensor wanted = flat_labels.narrow(0, row, rows);
     const at::Tensor losses = at::cross_entropy_loss(predicted, wanted, /*weight=*/{}, at::Reduction::None);

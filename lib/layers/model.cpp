@@ -4,10 +4,16 @@
 
 namespace sdp {
 
+at::Tensor Head::logits(const at::Tensor& features) const {
+  return weight.defined() ? at::linear(features, weight, bias) : features;
+}
+
+int64_t Head::outputs(const at::Tensor& features) const {
+  return weight.defined() ? weight.size(0) : features.size(-1);
+}
+
 at::Tensor Model::forward(const at::Tensor& input, const ForwardMode& mode) {
-  const at::Tensor x = features(input, mode);
-  const auto [weight, bias] = head();
-  return at::linear(x, weight, bias);
+  return head().logits(features(input, mode));
 }
 
 }  // namespace sdp

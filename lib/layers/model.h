@@ -38,8 +38,12 @@ struct ForwardMode {
 
 /// The last layer: logits = linear(features, weight, bias).
 struct Head {
-  at::Tensor weight;  ///< [K, W], with K classes or K tokens in the vocabulary
-  at::Tensor bias;    ///< [K]; undefined: no bias
+  at::Tensor
+      weight;       ///< [K, W], with K classes or K tokens in the vocabulary; undefined: features are logits
+  at::Tensor bias;  ///< [K]; undefined: no bias
+
+  at::Tensor logits(const at::Tensor& features) const;  ///< [.., W] -> [.., K]
+  int64_t outputs(const at::Tensor& features) const;    ///< K
 };
 
 /// The factor on the output of a branch.
@@ -55,7 +59,7 @@ class Model {
   virtual void unbind_branch(int branch) = 0;
 
   /// The input of the head: images [B, 3, S, S] in the type of the weights -> [B, W], or tokens [B, T] int64
-  /// -> [B, T, W].
+  /// -> [B, T, W]. A model that reads tokens has a head with a weight.
   virtual at::Tensor features(const at::Tensor& input, const ForwardMode& mode) = 0;
   virtual Head head() const = 0;
 

@@ -54,6 +54,7 @@ at::ScalarType scalar_type(ElementType type) {
 }
 
 at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed) {
+  if (parameter.own_init) return parameter.own_init->draw(parameter, seed);
   at::Tensor values = at::empty(parameter.shape, at::kFloat);
   const uint64_t own_seed = XXH3_64bits_withSeed(parameter.name.data(), parameter.name.size(), seed);
   at::Generator generator = at::detail::createCPUGenerator(own_seed);

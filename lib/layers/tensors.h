@@ -33,6 +33,15 @@ class TensorSource {
 
 at::ScalarType scalar_type(ElementType type);
 
+/// Draws the initial values of a network of the user's own (ParameterLayout::own_init).
+class OwnInitializer {
+ public:
+  virtual ~OwnInitializer() = default;
+  /// In fp32, on the CPU and in the full model's shape. `seed` follows from the run's seed and is the same
+  /// for all parameters.
+  virtual at::Tensor draw(const ParameterLayout& parameter, uint64_t seed) const = 0;
+};
+
 /// Draws the initial values of a parameter, in fp32, on the CPU and in the full model's shape. They depend
 /// only on `seed` and the parameter's name, and not on the process or the order in which parameters are
 /// drawn.

@@ -72,14 +72,10 @@ std::optional<int64_t> ModelSpec::most_tokens() const {
   });
 }
 
-void ModelSpec::complete_from(const ModelSpec& other) {
-  if (!kind.is<OwnSpec>() || !other.kind.is<OwnSpec>()) return;
-  OwnSpec& own = kind.as<OwnSpec>();
-  const OwnSpec& source = other.kind.as<OwnSpec>();
-  own.network = source.network;
-  own.has_batch_norm = source.has_batch_norm;
-  own.normalizes_branch_output = source.normalizes_branch_output;
-  own.branches_per_block = source.branches_per_block;
+bool ModelSpec::draws_random_numbers() const {
+  if (dropout > 0 || stochastic_depth > 0) return true;
+  const auto& network = kind.is<OwnSpec>() ? kind.as<OwnSpec>().network : nullptr;
+  return network && network->draws_random_numbers;
 }
 
 void resolve_model(ModelSpec& spec) {

@@ -23,8 +23,7 @@ struct ModelSpec {
 
   template <class Visitor>
   static void fields(Visitor& field) {
-    field("name", &ModelSpec::kind,
-          "model architecture and size; own: the network of a program that uses the libraries");
+    field("name", &ModelSpec::kind, "model architecture and size; own: a network of your own (--network)");
     field("dropout", &ModelSpec::dropout,
           "probability of dropping an element of a branch's output in training", at_least_and_below(0, 1));
     field("stochastic_depth", &ModelSpec::stochastic_depth,
@@ -38,8 +37,6 @@ struct ModelSpec {
   }
 
   std::string_view name() const { return kind.name(); }
-  /// For model.name `own`: takes the network from `other`. A spec that was read from a file has none.
-  void complete_from(const ModelSpec& other);
   bool reads_tokens() const {
     return kind.visit([](const auto& model) { return model.reads_tokens; });
   }
@@ -49,6 +46,8 @@ struct ModelSpec {
   bool normalizes_branch_output() const {
     return kind.visit([](const auto& model) { return model.normalizes_branch_output; });
   }
+  /// Whether training draws random numbers in the model.
+  bool draws_random_numbers() const;
   int branches_per_block() const {
     return kind.visit([](const auto& model) { return model.branches_per_block; });
   }

@@ -1,9 +1,27 @@
 #include "model/own_spec.h"
 
+#include <utility>
+
 #include "spec/error.h"
 #include "subnet/layout.h"
 
 namespace sdp {
+namespace {
+
+std::shared_ptr<const OwnNetwork>& registered() {
+  static std::shared_ptr<const OwnNetwork> network;
+  return network;
+}
+
+}  // namespace
+
+void set_own_network(std::shared_ptr<const OwnNetwork> network) {
+  registered() = std::move(network);
+}
+
+const std::shared_ptr<const OwnNetwork>& own_network() {
+  return registered();
+}
 
 void OwnSpec::resolve(std::string_view) {
   image_size = image_size.value_or(kSmallImageSize);
@@ -18,8 +36,10 @@ void OwnSpec::check(const Positions& positions) const {
 const OwnNetwork& OwnSpec::network_or_throw() const {
   if (!network)
     throw UsageError(
-        "model.name: own is the network of another program, which uses the libraries of this one "
-        "(examples/own_model). Use that program, or name another model: sdp-train spec");
+        "model.name: own is a network of your own. Name it: --network FILE.py:CLASS; or, if a program that "
+        "uses "
+        "the libraries made the run (examples/own_model), use that program. For another model: sdp-train "
+        "spec");
   return *network;
 }
 

@@ -9,22 +9,31 @@ namespace sdp {
 
 struct OwnSpec;
 
-/// A network that a program brings itself (examples/own_model).
+/// A network that a program brings itself (examples/own_model), or that is written in Python (lib/python).
 struct OwnNetwork {
   std::function<ModelLayout(const OwnSpec&, int64_t sequence_length)> layout;  ///< without FLOPs
   std::function<std::unique_ptr<Model>(const OwnSpec&, const DropRates&)> make;
+  bool has_batch_norm = false;
+  bool normalizes_branch_output = false;
+  int branches_per_block = 1;
+  bool has_slices = true;             ///< of the width of its branches, for construction neuron
+  bool draws_random_numbers = false;  ///< in training, from the default generator (Model::features)
 };
 
-/// The network of a program that uses `lib/`. If the spec was read from a file, it has the keys but not the
-/// network and its properties: ModelSpec::complete_from.
+/// The network of all specs with model.name `own` that are made from now on, as the models of registry.h are
+/// those of all specs with their names. nullptr: none.
+void set_own_network(std::shared_ptr<const OwnNetwork> network);
+const std::shared_ptr<const OwnNetwork>& own_network();
+
+/// The network of the program, with what a file says about its data.
 struct OwnSpec {
   static constexpr auto names = std::to_array<std::string_view>({"own"});
   static constexpr Treatment treatment = kModelTreatment;
 
-  std::shared_ptr<const OwnNetwork> network = {};
-  bool has_batch_norm = false;
-  bool normalizes_branch_output = false;
-  int branches_per_block = 1;
+  std::shared_ptr<const OwnNetwork> network = own_network();
+  bool has_batch_norm = network && network->has_batch_norm;
+  bool normalizes_branch_output = network && network->normalizes_branch_output;
+  int branches_per_block = network ? network->branches_per_block : 1;
 
   bool reads_tokens = false;
   int64_t num_classes = 10;

@@ -8,6 +8,7 @@
 // machine.
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,6 +48,7 @@ struct ParameterLayout {
       slice;  ///< none, in a branch: part of the unit in block construction, shared in neuron construction
   /// The branch's output is linear in it, so a branch scale can be folded into it.
   bool scales_branch_output = false;
+  std::shared_ptr<const class OwnInitializer> own_init = {};  ///< instead of `init` (layers/tensors.h)
 
   int64_t elements() const;
 };

@@ -167,8 +167,7 @@ void restore_run(PreparedRun& run, const CheckpointReader& reader, const Checkpo
   const ExperimentSpec& spec = run.experiment.spec;
   const bool is_first = run.comm.rank() == 0;
   const int64_t dataset_size = run.data.train_identity.samples;
-  ExperimentSpec saved_spec = read_saved_run(store, manifest.step).spec;
-  saved_spec.model.complete_from(spec.model);
+  const ExperimentSpec saved_spec = read_saved_run(store, manifest.step).spec;
   const Experiment saved =
       read_saved_experiment(store, manifest.step, saved_spec,
                             {{spec.model, spec.data.sequence_length(), run.experiment.plan.layout}});

@@ -1,11 +1,14 @@
-"""The wheel's command `sdp-train`: starts the program beside this file with the LibTorch of this Python's environment."""
+"""Subnetwork data parallelism in Python: `train`, `Network` and `divide` (docs/own_network.md); and `main`, the wheel's command
+`sdp-train`, which starts the program beside this file with the LibTorch of this Python's environment."""
 
+import importlib
 import importlib.metadata
 import importlib.util
 import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def libtorch(wanted: str) -> Path | str:
@@ -37,3 +40,11 @@ def main() -> None:
     os.environ["SDP_PYTHON"] = sys.executable  # for report, sweep and draw
     program = package / "bin" / "sdp-train"
     os.execv(program, [str(program), *sys.argv[1:]])
+
+
+def __getattr__(name: str) -> Any:
+    # The wheel's command does not import torch, which takes seconds.
+    modules = {"Network": "network", "NetworkError": "network", "divide": "network", "train": "program"}
+    if name not in modules:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"sdp_train.{modules[name]}"), name)

@@ -1,0 +1,85 @@
+"""The program within this Python."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdp_train.meta_kernels import use_kernels_of_the_program
+from sdp_train.network import AnyNetwork, NetworkError
+from sdp_train.structure import Structure
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
+
+
+def extension() -> Any:
+    """The module _sdp_train. It is installed; or beside the program; or in the folder `build` of the sources."""
+    program = os.environ.get("SDP_TRAIN")
+    sys.path += [str(Path(program).parent)] if program else []
+    sys.path += [str(Path(__file__).parents[2] / "build")]
+    try:
+        import _sdp_train
+    except ImportError as error:
+        version = f"Python {sys.version_info.major}.{sys.version_info.minor} and torch {torch.__version__}"
+        print(
+            f"error: the extension of sdp-train for {version} cannot be loaded: {error}. Build it with these versions",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+    if _sdp_train.torch_version != torch.__version__.partition("+")[0]:
+        print(
+            f"error: the extension of sdp-train was built with torch {_sdp_train.torch_version}; this is {torch.__version__}. "
+            f"Install torch=={_sdp_train.torch_version}, or build the extension again",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
+    return _sdp_train
+
+
+def run(arguments: list[str], network: Callable[[], AnyNetwork]) -> int:
+    """Runs sdp-train with these arguments, its network being what `network` makes. Returns the exit code."""
+    program = extension()
+    use_kernels_of_the_program(program.add_meta_kernels)
+    try:
+        structure = Structure(network)
+    except NetworkError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        return program.run(["sdp-train", *arguments], [sys.executable, *sys.orig_argv[1:]], structure)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def train(
+    config: str | os.PathLike[str],
+    network: Callable[[], AnyNetwork],
+    overrides: Sequence[str] = (),
+    *,
+    resume: str | None = None,
+    processes: int | None = None,
+) -> None:
+    """Trains the experiment of a YAML file, which has `model: {name: own}`, with the network that `network` makes.
+
+    `overrides` are those of --set, "a.b=v"; `resume` is "latest", "latest-good" or "if-any". Ranks come from torchrun, mpirun
+    or srun; otherwise this starts `processes` copies of the script (default: one per GPU, on a CPU as many as the cores allow).
+    Raises SystemExit with the program's exit code if the run does not come to its end; the reason was printed.
+    """
+    arguments = ["--config", os.fspath(config)]
+    for override in overrides:
+        arguments += ["--set", override]
+    if resume:
+        arguments += [f"--resume={resume}"]
+    if processes is None and not hasattr(sys.modules["__main__"], "__file__"):
+        processes = 1  # a notebook cannot be started again
+    if processes is not None:
+        arguments += ["--nproc", str(processes)]
+    code = run(arguments, network)
+    if code:
+        raise SystemExit(code)
