@@ -408,6 +408,8 @@ Forecast forecast_of(const Experiment& experiment, const std::vector<Cost>& cost
       others.push_back(
           forecast_engine(EngineMethod{"narrower, local steps", narrow, whole, slot_map}, machine));
       others.back().flops_share = narrow_plan.dense_flops() / plan.dense_flops();
+      others.back().in_this_program = false;  // as a setting of this network
+      others.back().settings.clear();
     }
   }
   const int64_t smaller = own.batch_size() - 1;

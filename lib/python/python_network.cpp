@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "layers/branch.h"
+#include "layers/conv.h"
 #include "layers/model.h"
 #include "layers/tensors.h"
 #include "spec/error.h"
@@ -156,8 +157,10 @@ class PythonModel : public Model {
 
   at::Tensor features(const at::Tensor& input, const ForwardMode& mode) override {
     Pass pass(*this, mode, input.device());
+    const bool is_map = input.dim() == 4;
+    const at::Tensor x = is_map ? input.contiguous(map_format(input.scalar_type(), input.is_cuda())) : input;
     const auto run = [&] {
-      return tensor_of(instance_->attr("run")(input, &pass, mode.training, mode.generator.has_value(),
+      return tensor_of(instance_->attr("run")(x, &pass, mode.training, mode.generator.has_value(),
                                               mode.batch_norm_momentum),
                        "the network");
     };

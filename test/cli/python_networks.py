@@ -5,10 +5,8 @@ import os
 import torch
 from safetensors.torch import load_file
 from small_models import GPT2
-from timm.models.mlp_mixer import MlpMixer
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 
 import sdp_train
 
@@ -128,9 +126,17 @@ def renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {own_name(name): (t.T if transposed(name) else t).contiguous() for name, t in tensors.items()}
 
 
-convnext = sdp_train.divide(
-    lambda: ConvNeXt([CNBlockConfig(16, 32, 2), CNBlockConfig(32, None, 2)], num_classes=10), branches="features.[13].*"
-)
-mixer = sdp_train.divide(
-    lambda: MlpMixer(num_classes=10, img_size=32, patch_size=4, num_blocks=4, embed_dim=32, drop_path_rate=0.1), branches="blocks.*"
-)
+def make_convnext() -> nn.Module:
+    from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+    return ConvNeXt([CNBlockConfig(16, 32, 2), CNBlockConfig(32, None, 2)], num_classes=10)
+
+
+def make_mixer() -> nn.Module:
+    from timm.models.mlp_mixer import MlpMixer
+
+    return MlpMixer(num_classes=10, img_size=32, patch_size=4, num_blocks=4, embed_dim=32, drop_path_rate=0.1)
+
+
+convnext = sdp_train.divide(make_convnext, branches="features.[13].*")
+mixer = sdp_train.divide(make_mixer, branches="blocks.*")

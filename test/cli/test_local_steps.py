@@ -8,7 +8,7 @@ import torch
 
 import harness
 from comparison import OPTIMIZERS, REGIMES, train_and_compare
-from small_models import MODELS, TOKENS, write_tokens
+from small_models import LLAMA, MODELS, TOKENS, write_tokens
 
 MLP = {"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40}
 
@@ -108,6 +108,24 @@ LOCAL = {
     "train": {"max_steps": 10, "log_every_steps": 2},
     "checkpoint": {"every_steps": 1, "keep_last": 10}, "eval": {"every_steps": 3}, "output": {"trace": True},
 }
+
+
+def test_the_plan_has_a_dense_network_of_the_same_memory(tmp_path, tokens):
+    """As wide as the subnetworks: the same forecast as that of the network with these sizes."""
+    subnetwork = {"workers": 8, "coverage": "4/8", "construction": "neuron"}
+    common = {"exchange": {"every_steps": 5}, "optimizer": OPTIMIZERS["adamw"], "data": {"name": "tokens", "sequence_length": TOKENS}}
+    narrow_sizes = {"heads": 4, "head_size": 4, "hidden_width": 32}
+    plans = [
+        harness.run_json("plan", "--config", harness.write_config(tmp_path, name, tokens, model=model, subnetwork=own, **common))
+        for name, model, own in (
+            ("divided", LLAMA | {"hidden_width": 64}, subnetwork), ("narrow", LLAMA | narrow_sizes, subnetwork | {"coverage": "1"}),
+        )
+    ]  # fmt: skip
+    row = next(method for method in plans[0]["forecast"]["methods"] if method["name"].startswith("narrower"))
+    divided, expected = (plan["forecast"]["methods"][0] for plan in plans)
+    ignored = {"name", "flops_share", "settings", "in_this_program"}
+    assert {key: row[key] for key in row.keys() - ignored} == {key: expected[key] for key in expected.keys() - ignored}
+    assert row["flops_share"] == pytest.approx(divided["flops_share"])
 
 
 @pytest.fixture(scope="module")
