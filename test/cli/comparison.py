@@ -162,5 +162,4 @@ OPTIMIZERS = {
     "adamw_smooth": {"name": "adamw", "lr": 1e-3, "weight_decay": 1e-2, "eps": 1e-4},
 }
 
-
 REGIMES = [(construction, masking) for construction in ("block", "neuron") for masking in ("forward", "backward")]

@@ -30,15 +30,18 @@ def reads_tokens(model):
     return "vocab_size" in model
 
 
+def write_shard(path, tokens, bits=16):
+    """In llm.c's format: 256 int32 of header, then the tokens."""
+    header = np.zeros(256, np.int32)
+    header[:3] = *{16: (20240520, 1), 32: (20240801, 7)}[bits], len(tokens)
+    path.write_bytes(header.tobytes() + np.asarray(tokens).astype(f"u{bits // 8}").tobytes())
+
+
 def write_tokens(folder, samples=200):
-    """Shards in llm.c's format: 256 int32 of header, then uint16 tokens."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(5)
     for name in ("toy_train_000000.bin", "toy_val_000000.bin"):
-        tokens = rng.integers(0, VOCABULARY, size=samples * TOKENS + 1)
-        header = np.zeros(256, dtype=np.int32)
-        header[:3] = 20240520, 1, len(tokens)
-        (folder / name).write_bytes(header.tobytes() + tokens.astype(np.uint16).tobytes())
+        write_shard(folder / name, rng.integers(0, VOCABULARY, size=samples * TOKENS + 1))
     return folder
 
 

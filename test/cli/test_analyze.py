@@ -233,8 +233,6 @@ REFUSALS = {
     "no data of a run": (["--run", "RUN", "--set", "data.path=/nowhere"], 3, "/nowhere"),
     "batch too large": (["--config", "CONFIG", "--batch-size", "201"], 2, "201.*200"),
     "checkpoints of no run": (["--config", "CONFIG", "--all-checkpoints"], 2, "--all-checkpoints.*--run"),
-    "empty batch": (["--config", "CONFIG", "--batch-size", "0"], 2, "--batch-size"),
-    "no run": (["--run", "EMPTY"], 2, "run"),
     "another run": (["--run", "RUN", "--set", "subnetwork.coverage=1"], 2, "subnetwork.coverage"),
     "a file for a folder": (["--config", "CONFIG", "--out", "CONFIG"], 2, "--out"),
 }

@@ -15,7 +15,6 @@ def test_usage_errors(tmp_path):
     assert "--config" in harness.run(expect=2).stderr
     harness.run("--no-such-option", expect=2)
     assert ".json" in harness.run("doctor", "--save", "profile", expect=2).stderr
-    assert "plan" in harness.run("--help").stdout
     assert re.match(r"sdp-train \d+\.\d+\.\d+", harness.run("--version").stdout)
     for words in (["x.yaml"], ["train", "--config", "x.yaml"], ["run", "x.yaml"]):
         assert "sdp-train --config" in harness.run(*words, expect=2).stderr

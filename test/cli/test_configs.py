@@ -27,7 +27,6 @@ REGIME = {  # construction, masking, coverage; data parallelism is any of them a
 }  # fmt: skip
 LLAMAS = {"llama_134m": 134e6, "llama_500m": 500e6, "llama_1b": 1e9}  # parameters with LLaMA's own vocabulary
 
-
 name_of = operator.attrgetter("stem")
 
 

@@ -20,7 +20,6 @@ from library_models import library_model
 MLP = {"name": "mlp", "width": 4, "depth": 2, "hidden_width": 8}
 NO_EVAL = {"recalibrate_batches": 0, "batch_size": 200}
 
-
 FASHION = ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"]
 
 

@@ -3,6 +3,7 @@ their names; one worker's subnetwork is exported as a smaller model; and files t
 
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -224,6 +225,7 @@ def test_an_exported_language_model_knows_its_tokenizer(tmp_path):
 
 
 VIT = {"name": "vit_s_16", "width": 24, "depth": 2, "heads": 6, "hidden_width": 40, "patch_size": 8, "image_size": 32}
+VIT_NAMES_SCRIPT = str(Path(__file__).parents[2] / "scripts" / "vit_names.py")
 VIT_NAMES = {  # torchvision's names -> timm's, transformers'; in the order in which they are replaced
     "class_token": ("cls_token", "vit.embeddings.cls_token"),
     "encoder.pos_embedding": ("pos_embed", "vit.embeddings.position_embeddings"),
@@ -253,10 +255,25 @@ def test_names_of_a_vit_elsewhere_are_renamed_by_the_line_that_is_printed(tmp_pa
         ))
         theirs.load_state_dict(renamed, strict=True)
     refused = import_state(tmp_path, data, VIT, renamed, expect=3)
-    script, *arguments = shlex.split(re.search(r"python3 (scripts/vit_names.py .*)", refused)[1])
-    subprocess.run([sys.executable, Path(__file__).parents[2] / script, *arguments], check=True, cwd=tmp_path)
+    arguments = shlex.split(re.search(r"python3 scripts/vit_names.py (.*)", refused)[1])
+    subprocess.run([sys.executable, VIT_NAMES_SCRIPT, *arguments], check=True, cwd=tmp_path)
     import_from(tmp_path, tmp_path / "run.yaml", tmp_path / "torchvision.safetensors")
     assert_same(export_of(tmp_path), net.state_dict())
+
+
+@pytest.mark.parametrize("config,refused", [
+    *((config, "") for config in ({}, ViTConfig().to_dict(), {"global_pool": "token", "model_args": {}})),
+    *(({key: value}, key) for key, value in {
+        "hidden_act": "gelu_new", "qkv_bias": False, "layer_norm_eps": 1e-3, "global_pool": "avg",
+        "model_args": {"class_token": False},
+    }.items()),
+])  # fmt: skip
+def test_a_vit_that_computes_otherwise_is_not_renamed(tmp_path, capsys, config, refused):
+    save_file({"norm.weight": torch.ones(3)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    out = tmp_path / "out.safetensors"
+    assert runpy.run_path(VIT_NAMES_SCRIPT)["main"]([str(tmp_path), "--out", str(out)]) == (3 if refused else 0)
+    assert refused in capsys.readouterr().err and out.exists() == (not refused)
 
 
 def without(name):
@@ -282,17 +299,14 @@ REFUSALS = {  # model, what is different in the file, what the spec has, parts o
     "not finite": refusal("resnet18", "fc.bias", lambda state: state | {"fc.bias": torch.full([10], float("nan"))}),
     "no counter": refusal("resnet18", "bn1.num_batches_tracked", lambda state: state | {
         "bn1.num_batches_tracked": torch.tensor([1, 2])}),
-    "another task": refusal("llama", "score.weight"),
     "deeper": refusal("llama", "model.layers.3.mlp.up_proj.weight"),
-    "biases": refusal("llama", "model.layers.0.self_attn.q_proj.bias"),
     "own head": refusal("llama", "lm_head.weight", dict, TIED, "model.tied_embeddings=false"),
     "smaller head": refusal("llama", "lm_head.weight", lambda state: state | {
         "lm_head.weight": state["model.embed_tokens.weight"][:-1].clone()}, TIED),
     "head of gpt2": refusal("gpt2", "lm_head.weight", lambda state: state | {
         "lm_head.weight": state["transformer.wte.weight"] + 1}),
     **{name: ("llama", lambda _, name=name: {name: torch.ones(2, 2)}, {}, ["adapter"]) for name in [
-        "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", "layers.0.attn.q_proj.lora_a.weight",
-        "base_model.model.model.layers.0.mlp.down_proj.ia3_l"]},
+        "layers.0.attn.q_proj.lora_a.weight", "base_model.model.model.layers.0.mlp.down_proj.ia3_l"]},
     **{f"part of {name}": refusal(name, "criterion.weight", another_part) for name in ("resnet18", "llama")},
     **{f"bare name of {name}": (name, bare_first, {}, []) for name in ("mlp", "gpt2")},
 }  # fmt: skip

@@ -16,13 +16,12 @@ from safetensors.torch import save_file
 
 import harness
 import small_models
-from small_models import TOKENS, VOCABULARY
+from small_models import TOKENS, VOCABULARY, write_shard
 from test_import import MODELS, export_of, import_from, library, write_spec
 
 ROOT = Path(__file__).parents[2]
 MLP = {"name": "mlp", "width": 16, "depth": 2, "hidden_width": 8}
 LLAMA = {"name": "llama_tiny", "width": 32, "depth": 2, "hidden_width": 32, "heads": 8, "vocab_size": VOCABULARY}
-
 
 STARTED = "metrics.jsonl", "trace.jsonl", "checkpoints", "latest"
 
@@ -42,7 +41,6 @@ def refused(tmp_path, arguments, expected, code):
     return message
 
 
-VIT = ["model.name=vit_s_16", "model.heads=4", "model.patch_size=8", "model.image_size=32"]
 NEURON, HALVES = ["subnetwork.construction=neuron", "subnetwork.coverage=1"], "[1, 1, 1/2, 1/2]"
 # The options, parts of the message, and the commands: one process trains directly, several are started by the launcher;
 # a plan starts none.
@@ -58,13 +56,9 @@ SPEC_ERRORS = {
         ("beside coverage", "capacities", HALVES, [NEURON[0]], "", ["subnetwork.coverage 2/4"]),
         ("of whole branches", "capacities", HALVES, [NEURON[1]], "", ["neuron"]),
         ("of windows", "capacities", HALVES, [*NEURON, "subnetwork.assignment=window"], "", ["window"]),
-        ("a slice without an owner", "capacities", "[1/4, 1/4, 1/4, 1/16]", NEURON, "", ["blocks.0", "slices_per_branch"]),
-        ("rule without a branch", "rules", "[{match: 'blocks.?'}, {match: blocks.7}]", [], "rules[1].match", ["blocks.7"]),
-        ("no stride", "rules", "[{match: strided, coverage: 1}]", [], "rules[0].match", ["strided"]),
         ("no share of 4", "rules", "[{match: '*', coverage: 1/3}]", [], "rules[0].coverage", ["4 workers"]),
         ("both", "rules", "[{match: '*', coverage: 1}]", [*NEURON, f"subnetwork.capacities={HALVES}"], "rules[0].coverage",
          ["subnetwork.capacities"]),
-        ("a rule that splits a block", "rules", "[{match: '*.mlp', coverage: 1}]", VIT, "", ["self_attention", "unit: branch"]),
     ]},
     "processes": ([], ["4 workers", "1, 2, 4"], [["--nproc", 3], ["--nproc", 0]]),
 }  # fmt: skip
@@ -77,18 +71,6 @@ def test_spec_errors(tmp_path, data, case):
     for way in ways:
         refused(tmp_path, [*way, "--config", config, *harness.sets(*overrides)], expected, code=2)
     assert not (tmp_path / "runs").exists()
-
-
-def test_files_that_are_no_spec(tmp_path):
-    """With file, line and column, and whether tabs are why. Others: test/experiment/load_test.cpp."""
-    config = tmp_path / "spec.yaml"
-    for text, place in [
-        ("model:\n  name: mlp\n\twidth: 8\n", "3"), ("model: [\n", ""),
-        ("name: bad\ndata: {path: .}\noptimizer:\n  lr: 0.1\n  momentun: 0.9\n", "5:3: optimizer.momentun"),
-    ]:  # fmt: skip
-        config.write_text(text)
-        message = harness.run("--config", config, expect=2).stderr
-        assert f"{config}:{place}" in message and ("tab" in message.replace(str(config), "")) == ("\t" in text)
 
 
 def test_more_slices_than_heads_are_as_many_as_heads(tmp_path):
@@ -112,14 +94,7 @@ def test_a_folder_of_another_data_set(tmp_path, data):
 
 # ---- shards of tokens ----
 
-
 VALUES = np.arange(500) % VOCABULARY
-
-
-def write_shard(path, tokens, bits=16):
-    header = np.zeros(256, np.int32)
-    header[:3] = *{16: (20240520, 1), 32: (20240801, 7)}[bits], len(tokens)
-    path.write_bytes(header.tobytes() + np.asarray(tokens).astype(f"u{bits // 8}").tobytes())
 
 
 BEYOND = {37: 1999, 321: 2001, 400: VOCABULARY}
@@ -192,7 +167,6 @@ def test_bare_tokens_are_converted_by_the_line_that_is_printed(tmp_path, write):
 
 
 # ---- commands that messages print do in bash, as they are printed, what they say ----
-
 
 NAME = """it's 5$ {a,b} "q" & (c)"""
 RECORDER = f"""#!{sys.executable}

@@ -12,7 +12,6 @@ from small_models import LLAMA, MODELS, TOKENS, write_tokens
 
 MLP = {"name": "mlp", "width": 24, "depth": 5, "hidden_width": 40}
 
-
 RULES = {"rules": [{"match": "*.0", "coverage": "1/4", "masking": "backward"}, {"match": "*.1", "masking": "forward"}]}
 CAPACITIES = {"coverage": "1", "capacities": ["1", "1", "1/2", "1/4"]}
 
@@ -146,7 +145,7 @@ def test_the_number_of_processes_changes_no_bit(tmp_path, data, whole, processes
     assert all(torch.equal(actual[key], values) for key, values in expected.items())
 
 
-@pytest.mark.parametrize("step", [2, 4, 7, 9])
+@pytest.mark.parametrize("step", [2, 7])
 def test_a_run_that_was_cut_off_anywhere_in_a_round_resumes_to_the_same_bits(tmp_path, whole, step):
     run = shutil.copytree(whole, tmp_path / "run")
     for later in range(step + 1, 11):

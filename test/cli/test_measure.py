@@ -12,7 +12,6 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 # What oneDNN's kernels allocate inside is planned for processors with AVX-512.
 WITHIN = 0.03 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 0.05
 
-
 IMAGES = ["train.precision=fp32", "train.batch_size_per_worker=16"]
 TOKENS = ["train.precision=fp32", "train.batch_size_per_worker=1", "data.sequence_length=256", "model.vocab_size=8192"]
 # Models of full width; language models of a part of their depth.

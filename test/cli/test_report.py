@@ -156,14 +156,6 @@ def test_the_lab_does_the_same_wherever_it_is_started(runs, tmp_path, data):
     subprocess.run(["build/sdp-train-report", str(runs)], cwd=tmp_path, env=env, check=True, capture_output=True)
 
 
-def test_own_figure(runs, tmp_path):
-    """The example of docs/runs.md."""
-    root = Path(__file__).parents[2]
-    lab = {**os.environ, "PYTHONPATH": str(root / "python"), "SDP_TRAIN": str(harness.BINARY)}
-    subprocess.run([sys.executable, root / "docs" / "own_figure.py", runs, tmp_path / "own.pdf"], env=lab, check=True)
-    assert (tmp_path / "own.pdf").stat().st_size > 1000
-
-
 def test_watch_without_a_terminal_shows_the_runs_once(runs):
     view = harness.run("report", runs, "--watch").stdout.splitlines()
     assert view[0].split() == ["3", "runs,", "2", "finished"]

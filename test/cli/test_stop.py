@@ -13,7 +13,6 @@ from pathlib import Path
 
 import harness
 
-
 STEPS = 40
 SECTIONS = {
     # No logging interval ends within the run, so the stop cannot wait for one.

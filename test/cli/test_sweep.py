@@ -19,7 +19,6 @@ SMALL = {
     "output": {"trace": False},
 }
 
-
 SEEDS = {"grid": {"seed": [0, 1]}}
 
 

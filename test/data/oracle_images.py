@@ -23,7 +23,7 @@ from torchvision.transforms import RandomResizedCrop
 
 RESIZED_CROP = 5
 SEED = 2**40 + 5
-SIZE, RESIZE = 64, 73
+SIZE, RESIZE = 64, 75
 
 
 def drawn(width, height, random):

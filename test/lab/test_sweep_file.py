@@ -87,21 +87,14 @@ def test_names(points_of, text, expected):
 
 GRID = "name: x\ngrid: {seed: [0, 1], regime: {B: {subnetwork.construction: block}}}\n"
 REFUSALS = [
-    (GRID + "gird: {}", "x.yaml:3:1: gird: unknown key; did you mean 'grid'?"),
     (GRID + "also: [{label: a, crosss: [seed]}]", "x.yaml:3:19: also.crosss: unknown key; did you mean 'across'?"),
     (GRID + "also: [{label: a, across: [sede]}]", "x.yaml:3:28: also.across: found 'sede', expected an axis of `grid`: seed, regime; did you mean 'seed'?"),
     (GRID + "set: {name: a}", "the sweep names its runs itself"),
-    (GRID + "set: {seed: 1, seed: 2}", "x.yaml:3:16: set.seed: found a second time"),
     (GRID + "set: {optimizer.lr: 1, optimizer: {lr: 2}}", "optimizer.lr: found a second time"),
-    (GRID + "set: [a]", "set: found a list, expected a mapping"),
-    (GRID + "configs: a.yaml", "configs: found 'a.yaml', expected a list"),
     (GRID + "also: [{label: a, set: {seed: 3}, across: [seed]}]", "also.across: found 'seed'"),
     (GRID + "also: [{set: {seed: 3}}]", "also.label: missing"),
-    (GRID + "set: {a: [}", "x.yaml:3:11: "),
     ("name: x\ngrid: {seed: [0, 0]}\n", "grid.seed: found '0' a second time"),
-    ("name: x\ngrid: {seed: [0], seed: [1]}\n", "grid.seed: found a second time"),
     ("name: x\ngrid: {seed: []}\n", "grid.seed: found no value"),
-    ("name: x\ngrid: {seed: 3}\n", "expected a list of the key's values"),
     ("name: x\ngrid: {seed: [{a: 1}]}\n", "x.yaml:2:15: found a mapping"),
     ("name: x\ngrid: {seed: [0], a: {b: {seed: 1}}}\n", "grid.a: sets seed, which the axis seed sets too"),
     ("name: x\ngrid: {" + ", ".join(f"a.{axis}: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]" for axis in "bcdef") + "}", "100,000 points"),
@@ -111,7 +104,6 @@ REFUSALS = [
     ("name: a/b\ngrid: {seed: [0]}\n", "expected a folder name"),
     ("name: x\nconfigs: [a.yaml]\n", "nothing to run, expected `grid` or `also`"),
     ("", "is empty"),
-    ("name: x\nmodel: {name: mlp}\ndata: {path: .}\n", "found an experiment, expected a sweep"),
     ("base: ../resnet18.yaml\nseed: 3\n", "sdp-train --config folder/x.yaml"),
     ("train: {epochs: 3}\n", "found an experiment, expected a sweep"),
 ]  # fmt: skip

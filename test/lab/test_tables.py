@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 from small_runs import write_run
@@ -166,3 +167,27 @@ def test_folder(grid, capsys):
     svg = (out / "accuracy_coverage.svg").read_text()
     assert all(text in svg for text in ("#0072b2", "prefers-color-scheme", "stroke: #111111", "fill: #111111")) and "var(" not in svg
     assert str(out) in capsys.readouterr().out
+
+
+# --- the committed studies, whose tables another program wrote first -------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+EVIDENCE = ROOT / "docs" / "results" / "evidence"
+# Names and arguments, from the script that makes the reports.
+STUDIES = dict(re.findall(r"^report (\w+) (.+)$", (ROOT / "scripts" / "committed_reports").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_table_of_a_committed_study(study, monkeypatch):
+    monkeypatch.chdir(EVIDENCE)
+    arguments = report.parse(STUDIES[study].split())
+    text = to_format(make_table(group_runs(find(arguments.paths).runs), arguments.baseline), "csv")
+    expected = {row["label"]: row for row in csv.DictReader((EVIDENCE / f"report_{study}" / "table.csv").open())}
+    found = {row["label"]: row for row in csv.DictReader(io.StringIO(text))}
+    assert len(expected) >= 5 and found.keys() == expected.keys()
+    for label, row in expected.items():
+        assert {key: found[label][key] for key in row} == row, label
+
+
+def test_every_committed_table_is_compared():
+    assert {path.parent.name for path in EVIDENCE.glob("report_*/table.csv")} == {f"report_{name}" for name in STUDIES}

@@ -280,22 +280,16 @@ IMAGES, DIGITS = NOISE["svhn"]["train.safetensors"]
 META = f"{FOLDERS['cifar10']}/batches.meta.txt"
 REFUSED = [  # the set, the wrong file among its own, what is wrong with its content, and what is said
     ("cifar10", "data_batch_3.bin", lambda c: c[:-7], "data_batch_3.bin: 12285 bytes"),
-    ("cifar10", "test_batch.bin", lambda c: b"", "test_batch.bin: 0 bytes"),
-    ("cifar10", "data_batch_3.bin", lambda c: c[:-3073], "19 images, expected 20"),
     ("cifar10", "data_batch_1.bin", lambda c: c[:3073] + b"\x0a" + c[3074:], "label 10 of image 1, expected 0 to 9"),
     ("cifar10", "batches.meta.txt", lambda c: c[9:], "9 names, expected 10"),
     ("cifar100", "train.bin", lambda c: b"\x14" + c[1:], "label 20 of image 0, expected 0 to 19"),
     ("cifar100", "test.bin", lambda c: c[:3073], "test.bin: 3073 bytes"),  # a record of CIFAR-10
     ("mnist", LABELS, lambda c: c[:-1], "expected [2049, 19]"),
-    ("mnist", LABELS, lambda c: c[:7], "the header is []"),
     ("mnist", LABELS, lambda c: idx(np.zeros((20, 28, 28), np.uint8)), "the header is [2051, 20]"),
     ("mnist", LABELS, lambda c: c[:-1] + b"\x0a", "label 10 of image 19"),
     ("svhn", MAT, lambda c: mat(IMAGES[:, :, :, :1], DIGITS), "[32, 32, 1, 20]"),
     ("svhn", MAT, lambda c: mat(IMAGES.astype(float), DIGITS), "X is float64"),
-    ("svhn", MAT, lambda c: mat(IMAGES, DIGITS, y=DIGITS[None]), "y uint8 [1, 20]"),
     ("svhn", MAT, lambda c: mat(IMAGES, DIGITS, y=DIGITS[:, None]), "label 0 of image 0, expected 1 to 10"),
-    ("svhn", MAT, lambda c: c[:128], "X is float64 [0]"),
-    ("svhn", MAT, lambda c: c[:5000], MAT),
     ("svhn", MAT, lambda c: b"<!DOCTYPE html>" * 50, MAT),
     ("cifar10", ARCHIVE, lambda c: tar_of({f"{FOLDERS['cifar10']}/data_batch_1.bin": b"x"}), META),
     ("cifar10", ARCHIVE, lambda c: tar_of({f"other/{name}": data for name, data in UNPACKED["cifar10"].items()}), META),
@@ -312,7 +306,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, publish, name, file, damag
     for other, content in files.items():
         (tmp_path / other).write_bytes(content)
     error = fetch_from(tmp_path, name, tmp_path / "dest", expect=3)
-    assert text in error and (text.endswith("expected 20") or file in error)
+    assert text in error and file in error
     assert not list(tmp_path.parent.rglob("escaped"))
     (tmp_path / file).unlink()
     assert file in fetch_from(tmp_path, name, tmp_path / "dest2", expect=3)
@@ -337,12 +331,8 @@ def test_no_space(server, tmp_path, monkeypatch):
 def test_the_call(tmp_path):
     for arguments in (["emnist", tmp_path], ["cifar10"]):
         call(command.main, *arguments, expect=2)
-    for name, advice in {
-        "fineweb": [f"--dataset HuggingFaceFW/fineweb --subset sample-10BT --out {tmp_path}"],
-        "imagenet": [*IMAGENET_FILES, "--from DIR"],
-    }.items():
-        said = call(command.main, name, tmp_path, expect=3)
-        assert all(part in said for part in advice)
+    assert f"--out {tmp_path}" in call(command.main, "fineweb", tmp_path, expect=3)
+    assert all(file in call(command.main, "imagenet", tmp_path, expect=3) for file in IMAGENET_FILES)
 
 
 def test_a_python_without_the_packages(tmp_path):

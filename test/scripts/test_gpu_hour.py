@@ -103,8 +103,8 @@ def test_nothing_outlives_a_call_that_is_ended(context):
     assert started[0].poll() == -signal.SIGTERM
 
 
-def test_results_are_written_after_every_job(context, tmp_path):
-    out = tmp_path / "out"
+def test_results_are_written_after_every_job_in_few_files_within_their_limit(context, tmp_path):
+    out, log = tmp_path / "out", context.state / "logs" / "job"
     seen = []
     jobs = [job(name, lambda _: seen.append(sorted(out.glob("*"))) or [Row("a", "1")]) for name in ("first", "second")]
     written = lambda: Ledger(context.state / "results.json", commit="abc")
@@ -112,21 +112,17 @@ def test_results_are_written_after_every_job(context, tmp_path):
     assert [[file.name for file in files] for files in seen] == [[], ["logs.tar.gz", "results.json", "table.md"]]
     entry = json.loads((out / "results.json").read_text())["stage/second"]
     assert (entry["status"], entry["device"]) == ("done", context.device_now())
-
-
-def test_results_have_few_files_within_their_limit(context, tmp_path):
-    log = context.state / "logs" / "job"
     log.mkdir(parents=True)
     for n in range(8):
         (log / f"{n}.txt").write_bytes(os.urandom(3 << 20))
     (log / "small.txt").write_text("kept")
     (log / "huge.txt").write_bytes(bytes(gpu_hour.LOG_LIMIT_BYTES + 1))
     (context.state / "profile.json").write_text("{}")
-    gpu_hour.write_results(context, [], Ledger(context.state / "results.json"), tmp_path / "out")
-    files = list((tmp_path / "out").rglob("*"))
+    gpu_hour.write_results(context, [], written(), out)
+    files = list(out.rglob("*"))
     assert sorted(file.name for file in files) == ["logs.tar.gz", "profile.json", "results.json", "table.md"]
     assert max(file.stat().st_size for file in files) <= 16 << 20
-    names = tarfile.open(tmp_path / "out" / "logs.tar.gz").getnames()
+    names = tarfile.open(out / "logs.tar.gz").getnames()
     assert "logs/job/small.txt" in names and "logs/job/0.txt" in names and "logs/job/huge.txt" not in names
 
 

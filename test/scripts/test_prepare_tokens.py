@@ -141,19 +141,14 @@ PLAIN = b"\n\nfirst\nsecond\r\n \nthird\n\n\nfourth"
 @pytest.mark.parametrize(
     "name, content, expected",
     [
-        ("lines.json", json.dumps([{"text": text} for text in TWO], ensure_ascii=False).encode(), TWO),
         ("pretty.json", PRETTY, TWO),
-        ("crlf.json", PRETTY.replace(b"\n", b"\r\n") + b"\r\n", TWO),
         ("array.jsonl", PRETTY, TWO),
         ("array.json.zst", zstd(PRETTY), TWO),
         ("one.json", b'{\n  "text": "one",\n  "more": {"text": "no"}\n}\n', ["one"]),
         ("objects.json", b'{\n "text": "one"\n}\n\n{\n "text": "two"\n}', ["one", "two"]),
-        ("none.json", b"[]\n", []),
         ("c4-train.00000-of-01024.json.gz", gzip.compress(jsonl(TWO)), TWO),
-        ("members.jsonl.gz", gzip.compress(jsonl(["a"])) + gzip.compress(jsonl(["b"])), ["a", "b"]),
         ("unpacked.jsonl.gz", jsonl(TWO), TWO),
         ("packed.jsonl", gzip.compress(jsonl(TWO)), TWO),
-        ("lines.jsonl.zst", zstd(jsonl(TWO * 3)), TWO * 3),
         ("frames.jsonl.zst", zstd(jsonl(["a"])) + zstd(jsonl(["b"])), ["a", "b"]),
         ("book.txt.zst", zstd(b"a\nbook"), ["a\nbook"]),
         ("packed", gzip.compress(jsonl(TWO)), TWO),
@@ -161,7 +156,6 @@ PLAIN = b"\n\nfirst\nsecond\r\n \nthird\n\n\nfourth"
         ("UPPER.JSONL", jsonl(TWO) + b"\n \n", TWO),
         ("unterminated.jsonl", jsonl(TWO).rstrip(), TWO),
         ("mark.jsonl", codecs.BOM_UTF8 + jsonl(TWO), TWO),
-        ("mark.json", codecs.BOM_UTF8 + b"\n" + PRETTY, TWO),
         ("mark.txt.gz", gzip.compress(codecs.BOM_UTF8 + b"a\xef\xbb\xbfb"), ["a\ufeffb"]),
         ("lines.txt", jsonl(TWO), TWO),
         ("page.txt", b"<html>a text about pages</html>", ["<html>a text about pages</html>"]),
@@ -256,30 +250,23 @@ PAGE = b"\xef\xbb\xbf\n<!DOCTYPE html>\n<html><title>404 Not Found</title></html
     "name, content, parts",
     [
         ("a.txt", b"fine\n" * 1000 + b"caf\xe9 au lait", ["a.txt: byte 0xe9 at offset 5003 is not UTF-8", "iconv"]),
-        ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', ["a.jsonl: byte 0xff at offset 24 is not UTF-8"]),
         ("a.jsonl", b'{"text": "x"}\n\n{"text": \n', ["a.jsonl: line 3: not JSON"]),
         ("a.jsonl", b'{"text": "x"}\n{"a": 1, "b": 2}\n', ["a.jsonl: line 2: no 'text' (keys a, b)", "--text-key"]),
-        ("a.jsonl", b'["x"]\n', ["a.jsonl: record 1: no 'text' (str)"]),
         ("a.json", b'[{"text": "x"},\n {"text": "y"}', ["a.json: not JSON", "line 2", "--text"]),
-        ("a.json", b'[{"text": "x"}, {"body": "y"}]', ["a.json: record 2: no 'text' (keys body)"]),
         ("a.jsonl", b'{"text": null}\n', ["a.jsonl: line 1: the value of 'text' is NoneType, expected text"]),
         ("a.jsonl", b'{"text": "ab\\ud800"}\n', ["a.jsonl: line 1: 'text' has half a surrogate pair at character 2"]),
         ("a.txt.gz", gzip.compress(b"text" * 1000)[:-20], ["a.txt.gz: Compressed file ended"]),
         ("a.parquet", b"not parquet, but some bytes", ["a.parquet: not Parquet"]),
         ("a.jsonl.zst", zstd(jsonl(["x"] * 50_000))[:-40], ["a.jsonl.zst: "]),
-        ("a.parquet", b"PAR1 and no more", ["a.parquet: Parquet"]),
-        ("a.parquet", b"", ["a.parquet: not Parquet"]),
         ("a.txt", b"", ["the input has no text"]),
         *((name, LFS, [f"{name}: a Git LFS pointer"]) for name in ("a.parquet", "a.jsonl.gz", "a.txt", "a")),
         *((name, PAGE, [f"{name}: an HTML or XML page"]) for name in ("a.parquet", "a.json.gz", "a.txt.gz", "a.gz", "a.jsonl")),
-        ("a.json.zst", b"\n<?xml version='1.0'?><Error>AccessDenied</Error>", ["a.json.zst: an HTML or XML page"]),
         ("a.txt", "text".encode("utf-16"), ["a.txt: UTF-16"]),
         ("a.jsonl", codecs.BOM_UTF16_BE + '{"text": "x"}'.encode("utf-16-be"), ["a.jsonl: UTF-16"]),
         ("a.txt", "text".encode("utf-16-le"), ["a.txt: binary"]),
         ("a.md", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", ["a.md: binary"]),
         ("a.txt.gz", gzip.compress(gzip.compress(b"text")), ["a.txt.gz: binary"]),
         ("a.log", b"text", ["a.log: may not be text", "--text '*.log'"]),
-        ("README", b"text", ["README: may not be text", "--text README"]),
         ("a.html", PAGE, ["a.html: may not be text"]),
     ],
     ids=name_only,
@@ -308,19 +295,13 @@ def test_all_errors_are_reported_at_once_before_the_work(tmp_path, monkeypatch):
     assert not list((tmp_path / "out").iterdir())
 
 
-NUMBERS = {"60000": 60_000, "1.5M": 1_500_000, "1e6": 10**6, "0.5k": 500, "3b": 3 * 10**9}
-NO_NUMBERS = "", "k", "60kk", "1.5", "-1k", "1.2345k", "nan", "60 tokens"
-
-
-@pytest.mark.parametrize("option", ["val_tokens", "shard_tokens"])
-def test_numbers_of_tokens(option, capsys):
-    name = f"--{option.replace('_', '-')}"
-    for text, tokens in NUMBERS.items():
-        assert getattr(prepare_tokens.parse(["a.txt", "--out", "x", name, text]), option) == tokens
-    for text in NO_NUMBERS:
-        with pytest.raises(SystemExit) as status:
-            prepare_tokens.parse(["a.txt", "--out", "x", f"{name}={text}"])
-        assert status.value.code == 2 and name in capsys.readouterr().err
+def test_numbers_of_tokens():
+    parsed = lambda text: prepare_tokens.parse(["a.txt", "--out", "x", f"--val-tokens={text}"]).val_tokens
+    for text, tokens in {"60000": 60_000, "1.5M": 1_500_000, "1e6": 10**6, "0.5k": 500, "3b": 3 * 10**9}.items():
+        assert parsed(text) == tokens
+    for text in ("", "k", "60kk", "1.5", "-1k", "1.2345k", "nan", "60 tokens"):
+        with pytest.raises(SystemExit):
+            parsed(text)
 
 
 def test_wrong_calls(tokenizer, tmp_path):
@@ -332,7 +313,7 @@ def test_wrong_calls(tokenizer, tmp_path):
     two.save(str(tmp_path / "two.json"))
     for arguments, status, part in [
         ([tmp_path / "none"], 3, "none: no file below it"),
-        *(([source, "--val-tokens", tokens], 2, "--val-tokens") for tokens in ("501", "1k", "100M")),
+        ([source, "--val-tokens", "501"], 2, "--val-tokens"),
         ([source, "--dataset", "x"], 2, "--dataset"), ([source, "--shard-tokens", 0], 2, "--shard-tokens"),
         (["-", "--resume"], 2, "--resume cannot continue"), ([source, "--name", "retrieval"], 2, "--name"),
         ([source, "--end-of-text", "<|eot|>"], 2, "the vocabulary has no <|eot|>"),
@@ -346,10 +327,7 @@ def test_wrong_calls(tokenizer, tmp_path):
     assert shards(out)["toy_train_000001.bin"][0] == two.token_to_id("</s>")
 
 
-@pytest.mark.parametrize("package, arguments", [
-    ("tokenizers", ["a.txt"]), ("tiktoken", ["a.txt", "--tokenizer", "gpt2"]), ("pyarrow", ["a.parquet"]),
-    ("datasets", ["--dataset", "HuggingFaceFW/fineweb"]),
-])  # fmt: skip
+@pytest.mark.parametrize("package, arguments", [("tokenizers", ["a.txt"]), ("pyarrow", ["a.parquet"])])
 def test_a_missing_package_is_named_with_what_installs_it(tokenizer, tmp_path, monkeypatch, package, arguments):
     put(tmp_path, {"a.txt": "text", "a.parquet": parquet(["x"])})
     monkeypatch.chdir(tmp_path)
