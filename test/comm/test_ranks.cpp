@@ -1,4 +1,3 @@
-#include <map>
 #include <sstream>
 #include <tuple>
 
@@ -157,11 +156,10 @@ TEST_CASE("an incomplete family names the variables that are set and those that 
 
 TEST_CASE("the first complete family takes precedence") {
   Environment all;
-  const std::vector<std::pair<std::string, Environment>> families = {{"torchrun (", kTorchrun},
-                                                                     {"MVAPICH2 (", kMvapich2},
-                                                                     {"Open MPI (", kOpenMpi},
-                                                                     {"PMI (", kPmi},
-                                                                     {"SLURM (", kSlurm}};
+  using Family = std::pair<std::string, Environment>;
+  const std::vector<Family> families = {Family("torchrun (", kTorchrun), Family("MVAPICH2 (", kMvapich2),
+                                        Family("Open MPI (", kOpenMpi), Family("PMI (", kPmi),
+                                        Family("SLURM (", kSlurm)};
   for (const auto& [name, family] : families)
     all.insert(family.begin(), family.end());
   const Ranks own =

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "test_device.h"
 
 namespace sdp {
 
@@ -20,6 +21,11 @@ enum class Exchanges { kAtOnce, kLate };
 void run_thread_ranks(int world, const std::function<void(Communicator&)>& body,
                       Exchanges exchanges = Exchanges::kAtOnce, at::Device device = at::kCPU,
                       std::chrono::milliseconds timeout = std::chrono::seconds(60));
+
+/// The same on the test's device.
+inline void run_ranks(int64_t world, const std::function<void(Communicator&)>& body) {
+  run_thread_ranks(static_cast<int>(world), body, Exchanges::kAtOnce, test_device());
+}
 
 /// Catch's assertions may not be used in threads: a rank that finds a difference throws.
 inline void expect(bool condition, const std::string& what) {

@@ -210,28 +210,6 @@ TEST_CASE("a capture has the operators that a step calls on a CPU") {
   });
 }
 
-// Names written out by hand. Of the two products of a layer's backward pass, one is for its weight and one
-// for its input.
-TEST_CASE("the operators of a small MLP's step") {
-  const MlpSpec spec{.width = 20, .depth = 1, .hidden_width = 36, .image_size = 4};
-  const std::vector<std::vector<std::string>> expected = {
-      {"addmm"},
-      {"mm", "sum"},
-      // norm, linear, ReLU, linear, stream
-      {"native_layer_norm", "addmm", "relu_", "addmm", "add"},
-      {"mm", "mm", "sum", "threshold_backward", "mm", "mm", "sum", "native_layer_norm_backward", "add"},
-      // head, loss, correct answers; autograd fills the loss's own gradient
-      {"addmm", "_log_softmax", "nll_loss_forward", "argmax", "eq", "sum"},
-      {"fill_", "nll_loss_backward", "_log_softmax_backward_data", "mm", "mm", "sum"}};
-  const StepShape step{.model = {.kind = spec}};
-  const SubnetPlan plan = plan_of(structure_of(step.model), kRegimes[0]);
-  std::vector<std::vector<std::string>> names = names_of(record_step(step, plan, 0, 8));
-  for (std::vector<std::string>& pass : names)
-    for (std::string& name : pass)
-      name.erase(0, std::string("aten::").size());
-  CHECK(names == expected);
-}
-
 TEST_CASE("a language model's loss takes the rows that it computes at a time") {
   count_allocations(at::kCPU);
   const StepShape step{.model = model_named("llama_tiny"), .sequence_length = 256};

@@ -71,11 +71,10 @@ TEST_CASE("images kept on the device match the loader's images to the bit") {
   poison_freed_memory();
   using enum Augmentation;
   const ArrayDataset dataset = noise_images(40);
-  const std::vector<ImageAugmentation> augmentations = {{},
-                                                        {.steps = {kFlip}},
-                                                        {.steps = {kCrop, kFlip}},
-                                                        {.steps = {kCrop}, .mixup_alpha = 0.8},
-                                                        {.steps = {kCrop, kFlip}, .cutmix_alpha = 1}};
+  using Steps = ImageAugmentation;
+  const std::vector<Steps> augmentations = {Steps{}, Steps{.steps = {kFlip}}, Steps{.steps = {kCrop, kFlip}},
+                                            Steps{.steps = {kCrop}, .mixup_alpha = 0.8},
+                                            Steps{.steps = {kCrop, kFlip}, .cutmix_alpha = 1}};
   for (const Precision precision : {Precision::kFp32, Precision::kFp64, Precision::kBf16})
     for (const ImageAugmentation& augmentation : augmentations) {
       const TrainingBatches batches = batches_with(augmentation);

@@ -15,7 +15,6 @@
 #include "process/freed_memory.h"
 #include "run/progress.h"
 #include "spec/error.h"
-#include "test_device.h"
 
 namespace sdp {
 namespace {
@@ -60,20 +59,17 @@ void evaluate(const ExperimentSpec& spec, const Colors& data,
               const std::function<void(const EvalRecord&, LiveFullModel&)>& check) {
   poison_freed_memory();
   const Experiment experiment = make_experiment(spec, 2);
-  run_thread_ranks(
-      2,
-      [&](Communicator& comm) {
-        Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
-        engine.initialize(3);
-        LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
-        const DeviceDataset source(data, spec.data, spec.train.precision, comm.device());
-        ProgressLine line(-1);
-        const auto on_skipped = [](const std::string& message) {
-          if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
-        };
-        check(sdp::evaluate({experiment, source, source, comm, line, on_skipped}, {.full = full}), full);
-      },
-      Exchanges::kAtOnce, test_device());
+  run_ranks(2, [&](Communicator& comm) {
+    Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
+    engine.initialize(3);
+    LiveFullModel full(experiment.plan, experiment.exchanges, engine, comm);
+    const DeviceDataset source(data, spec.data, spec.train.precision, comm.device());
+    ProgressLine line(-1);
+    const auto on_skipped = [](const std::string& message) {
+      if (!message.starts_with("image ")) throw std::runtime_error("skipped: " + message);
+    };
+    check(sdp::evaluate({experiment, source, source, comm, line, on_skipped}, {.full = full}), full);
+  });
 }
 
 TEST_CASE("after streamed evaluation no branch is held, after full evaluation all are") {
@@ -107,7 +103,7 @@ TEST_CASE("the assembled model has the values that were drawn, whichever process
             throw std::runtime_error(parameter.name + " has other values");
         }
       };
-      run_thread_ranks(4, check_values, Exchanges::kAtOnce, test_device());
+      run_ranks(4, check_values);
     }
 }
 

@@ -31,28 +31,21 @@ TEST_CASE("what is wrong in a file is refused at its place, with the key and wha
       {"seed: +-5", "3:7: seed: found '+-5', "},
       {"optimizer: {lr: 0.1 0.2}", "3:17: optimizer.lr: found '0.1 0.2', "},
       {"optimizer: {lr: nan}", "3:17: optimizer.lr: found 'nan', "},
-      {"optimizer: {lr: .inf}", "3:17: optimizer.lr: found '.inf', "},
       {"optimizer: {lr: 1e400}", "3:17: optimizer.lr: found '1e400', "},
       {"schedule: {milestones: 0.5}", "3:24: schedule.milestones: found '0.5', "},
       {"schedule: {milestones: [0.5, 1]}", "3:30: schedule.milestones[1]: found '1', "},
       {"schedule: {milestones: [0.5, 0.5]}", "3:24: schedule.milestones: found "},
       {"name: b\n", "3:1: name: found a second time"},
-      {"name: b\n", "line 1)"},
       {"model: resnet18", "3:8: model: found 'resnet18', "},
       {"model:", "3:1: model: found nothing, "},
       {"optimiser: {lr: 1}", "3:1: optimiser: unknown key; did you mean 'optimizer'?"},
       {"optimzier: {lr: 1}", "3:1: optimzier: unknown key; did you mean 'optimizer'?"},  // a swap
-      {"sede: 1", "3:1: sede: unknown key; did you mean 'seed'?"},
-      {"checkpoint:\n  every_epoch: 3\n", "4:3: checkpoint.every_epoch: unknown key; did you mean "},
       {"output: {learning_rate: 3}", "3:10: output.learning_rate: unknown key. Allowed here: dir, "},
-      {"model: {name: llama_tiny, layers: 3}", "Allowed here: name, width, depth"},
       {"model: {name: llama}", "did you mean one of llama_tiny, llama_134m, llama_500m, llama_1b?"},
       // An unknown key comes before wrong values of its neighbors.
       {"output: {dir: [], trase: 3}", "2 errors:\n  x.yaml:3:19: output.trase: unknown key"},
-      {"train:\n  epochs: 1\n  epochs: 2\n", "5:3: train.epochs: found a second time"},
       {"model: [1, 2\n", "4:1: not valid YAML: "},
       {"model:\n  name: mlp\n\twidth: 3\n", "5:1: not valid YAML: "},
-      {"output: {dir: \"a}\n", "not valid YAML"},
       {std::string(100'000, '['), "not valid YAML"},
       {"---\nseed: 1\n", "3:1: found a second document"},
       {"seed: &a 1\noutput: *a\n", "4:9: found an alias"},
@@ -60,11 +53,7 @@ TEST_CASE("what is wrong in a file is refused at its place, with the key and wha
       {"output: {dir: caf\xe9}\n", "3:18: found a byte that is not UTF-8"},
       // What only a shell expands.
       {"output: {dir: ~/runs}", "3:15: output.dir: found"},
-      {"output: {dir: \"~\"}", "output.dir: found"},
-      {"output: {dir: ~me/x}", "output.dir: found"},
       {"output: {dir: $HOME/runs}", "output.dir: found"},
-      {"output: {dir: \"/a/${USER}/b\"}", "output.dir: found"},
-      {"output: {dir: runs/$X}", "output.dir: found"},
       {"data:\n  name: cifar10\n", "3:3: data.path: missing"},
       {"data:\n  path: ''\n", "3:9: data.path: found the text \"\""},
       {"data:\n  path: .\n  augment: [flop]\n", "4:13: data.augment[0]: found 'flop', "},
@@ -88,7 +77,6 @@ TEST_CASE("what is wrong in a file is refused at its place, with the key and wha
       {with_llama(", heads: 768"), "model.heads: found 768 heads of size 1, expected"},
       {swin("image_size: 30"), "3:35: model.image_size: found 30, expected a multiple of model.patch"},
       {swin("depths: [2, 2, 2, 2, 2, 2, 2]"), "model.depths: found [2, 2, 2, 2, 2, 2, 2], expected"},
-      {swin("depths: []"), "model.depths: found [], expected"},
       {swin("depths: [2, 0]"), "model.depths[1]: found"},
       {swin("num_heads: [3, 6]"), "model.num_heads: found [3, 6], expected"},
       {swin("num_heads: [3, 5, 12, 24]"), "model.width: found 192, expected a multiple"},
@@ -110,9 +98,7 @@ TEST_CASE("what is wrong in a file is refused at its place, with the key and wha
   for (const char letter : std::string("name: a\r\n"))
     utf16 += {letter, '\0'};
   const Rows texts = {{"", "1:1: found nothing, expected a mapping"},
-                      {"# only this\n\n", "1:1: found nothing, "},
                       {"- name\n", "1:1: found a list, "},
-                      {"name\n", "1:1: found 'name', "},
                       {"name: a: b\n", "1:8: not valid YAML: "},
                       {"\n# c\nname: a\n", "3:1: data.path: missing, expected the folder"},
                       {"data: {path: .}\n", "1:1: name: missing, expected the name"},
@@ -129,30 +115,19 @@ TEST_CASE("what is wrong in a file is refused at its place, with the key and wha
 TEST_CASE("a wrong override is refused, and named") {
   const TempFolder folder;
   const std::string file = "data.path=" + folder.write("file", "x").string();
-  const Rows rows = {{"optimizer.lr=x", "optimizer.lr: found 'x', "},
-                     {"optimizer.lr=", "optimizer.lr: found nothing, "},
-                     {"optimizer.rl=1", "optimizer.rl: unknown key; did you mean 'lr'"},
-                     {"model.name.x=1", "model.name: found a mapping, "},
-                     {"model=mlp", "model: found 'mlp', expected a mapping"},
-                     {"name='a", "not valid YAML: "},
-                     {"data.augment=[crop", "not valid YAML: "},
-                     {"model={depth: 1, depth: 2}", "model.depth: found a second time"},
-                     {"optimizer.lr", "expected key=value"},
-                     {"", "expected key=value"},
-                     {".lr=1", "expected key=value"},
-                     {"optimizer.=1", "expected key=value"},
-                     {"optimizer..lr=1", "expected key=value"},
-                     {"output.dir=~/", "output.dir: found"},
-                     {"output.dir=runs/$X/", "output.dir: found"},
-                     {"subnetwork.coverage=1/3", "subnetwork.coverage: found '1/3'"},
-                     {file, "data.path: found "},
-                     {"name='a' # b", ""},
-                     {"name=\"a\" b", ""},
-                     {"name=[a] # b", ""},
-                     {"name={a: 1} #", ""}};
-  for (const auto& [assignment, says] : rows)
-    CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8}"), {assignment}),
-                   std::string("--set ").append(assignment).append(": ") + says));
+  const Rows rows = {
+    {"optimizer.lr=x", "optimizer.lr: found 'x', "}, {"optimizer.lr=", "optimizer.lr: found nothing, "},
+    {"optimizer.rl=1", "optimizer.rl: unknown key; did you mean 'lr'"},
+    {"model.name.x=1", "model.name: found a mapping, "},
+    {"model=mlp", "model: found 'mlp', expected a mapping"}, {"name='a", "not valid YAML: "},
+    {"model={depth: 1, depth: 2}", "model.depth: found a second time"},
+    {"optimizer.lr", "expected key=value"}, {".lr=1", "expected key=value"},
+    {"optimizer.=1", "expected key=value"}, {"output.dir=~/", "output.dir: found"},
+    {"subnetwork.coverage=1/3", "subnetwork.coverage: found '1/3'"}, {file, "data.path: found "},
+    {"name='a' # b", ""}, {"name=\"a\" b", ""}, {"name=[a] # b", ""},
+    for (const auto& [assignment, says]
+         : rows) CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8}"), {assignment}),
+                                std::string("--set ").append(assignment).append(": ") + says));
   for (const char* name : {"caf\xe9", "'caf\xe9'"})
     CHECK(contains(spec_error(spec_with(""), {std::string("name=") + name}), "not UTF-8"));
   CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8, coverage: 4/8}"), {"subnetwork.workers=5"}),
@@ -160,15 +135,11 @@ TEST_CASE("a wrong override is refused, and named") {
 }
 
 TEST_CASE("the data folder must exist for commands that read it; else the message says how to get data") {
-  for (const auto& [data, command, instead] :
-       {std::tuple{"cifar10", "scripts/fetch_data cifar10 no/set", "data.path=examples/data"},
-        {"cifar100", "scripts/fetch_data cifar100 no/set", "name: cifar10, path: examples/data"},
-        {"svhn", "scripts/fetch_data svhn no/set", "model.num_classes=10"},
-        {"fashion_mnist", "scripts/fetch_data fashion_mnist no/set", "model.image_channels=3"},
-        {"svhn, svhn_extra: true", "scripts/fetch_data svhn_extra no/set", "model.num_classes=10"},
-        {"imagenet", "scripts/fetch_data imagenet --from FOLDER_OF_THE_ARCHIVES no/set",
-         "model.image_size=32"},
-        {"tokens", "scripts/prepare_tokens.py", "--tokenizer bytes"}}) {
+  for (const auto& [data, command] :
+       {std::pair{"cifar10", "scripts/fetch_data cifar10 no/set"},
+        {"svhn, svhn_extra: true", "scripts/fetch_data svhn_extra no/set"},
+        {"imagenet", "scripts/fetch_data imagenet --from FOLDER_OF_THE_ARCHIVES no/set"},
+        {"tokens", "scripts/prepare_tokens.py"}}) {
     const std::string model = data == std::string("tokens") ? "model: {name: llama_tiny}\n" : "";
     const std::string text = spec_with("data: {path: no/set, name: " + std::string(data) + "}\n" + model);
     const std::string error = spec_error(text);
@@ -176,53 +147,37 @@ TEST_CASE("the data folder must exist for commands that read it; else the messag
     CHECK(contains(error, "x.yaml:2:14: data.path: found 'no/set'"));
     CHECK(contains(error, "'" + std::filesystem::current_path().string() + "'"));
     CHECK(contains(error, command));
-    CHECK(contains(error, instead));
-    CHECK_FALSE(contains(error, "train.precision=fp32"));
     CHECK(parse_spec(text, "x.yaml", {}, NamedFiles::kNotNeeded).spec.data.path == "no/set");
   }
-  CHECK(contains(spec_error("name: a\ndata: {path: no/c}\ntrain: {precision: bf16}\n"),
-                 "train.precision=fp32"));
 }
 
 TEST_CASE("a setting without effect causes a warning, at its position, and only if it was set") {
   const Rows rows = {
-      {"model: {depth: 3}", "3:16: model.depth: "},
-      {"model: {hidden_width: 3}", "3:23: model.hidden_width: "},
-      {"model: {name: mlp, stem: cifar}", "3:26: model.stem: "},
-      {"model: {stochastic_depth_rule: uniform}", "3:32: model.stochastic_depth_rule: "},
-      {"subnetwork: {unit: branch}", "3:20: subnetwork.unit: "},
-      {"subnetwork: {workers: 4, assignment: random}", "3:38: subnetwork.assignment: "},
-      {"optimizer: {name: adamw, momentum: 0.9}", "3:36: optimizer.momentum: "},
-      {"optimizer: {name: adamw, nesterov: true}", "3:36: optimizer.nesterov: "},
-      {"optimizer: {beta1: 0.8}", "3:20: optimizer.beta1: "},
-      {"optimizer: {beta2: 0.8}", "3:20: optimizer.beta2: "},
-      {"optimizer: {eps: 1e-6}", "3:18: optimizer.eps: "},
-      {"optimizer: {weight_decay: 0, decay_norms_and_biases: false}", "3:54: optimizer.decay_norms"},
-      {"schedule: {warmup_steps: 5, warmup_epochs: 1}", "3:44: schedule.warmup_epochs: "},
-      {"schedule: {milestones: [0.5]}", "3:24: schedule.milestones: "},
-      {"schedule: {gamma: 0.5}", "3:19: schedule.gamma: "},
-      {"schedule: {name: constant, final_lr_factor: 0.1}", "3:45: schedule.final_lr_factor: "},
-      {"train: {budget: flops}", "3:17: train.budget: "},
-      {"train: {budget: coverage}", "3:17: train.budget: "},
-      {"checkpoint: {every_steps: 5, every_epochs: 1}", "3:44: checkpoint.every_epochs: "},
-      {"model: {name: mlp}\neval: {recalibrate_batches: 5}", "4:29: eval.recalibrate_batches: "},
-      {"eval: {branch_scale: survival}", "3:22: eval.branch_scale: "},
-      {"eval: {max_samples_per_subnetwork: 5}", "3:36: eval.max_samples_per_subnetwork: "},
-      {with_data("index_dir: ."), "2:28: data.index_dir: "},
-      {with_data("eval_resize: 40"), "2:30: data.eval_resize: "},
-      {with_data("scaled_decoding: false"), "2:34: data.scaled_decoding: "},
-      {with_data("svhn_extra: true"), "2:29: data.svhn_extra: "},
-      {with_data("on_error: skip"), "2:27: data.on_error: "},
-      {with_data("sequence_length: 7"), "2:34: data.sequence_length: "},
-      {with_data("train_files: '*.bin'"), "2:30: data.train_files: "},
-      {with_data("test_files: '*.bin'"), "2:29: data.test_files: "}};
-  for (const auto& [rest, expected] : rows) {
-    const auto warnings = load_with(rest).warnings;
-    INFO(rest);
-    REQUIRE(warnings.size() == 1);
-    INFO(warnings[0]);
-    CHECK(warnings[0].rfind("x.yaml:" + expected, 0) == 0);
-  }
+    {"model: {depth: 3}", "3:16: model.depth: "}, {"model: {name: mlp, stem: cifar}", "3:26: model.stem: "},
+    {"model: {stochastic_depth_rule: uniform}", "3:32: model.stochastic_depth_rule: "},
+    {"subnetwork: {unit: branch}", "3:20: subnetwork.unit: "},
+    {"subnetwork: {workers: 4, assignment: random}", "3:38: subnetwork.assignment: "},
+    {"optimizer: {name: adamw, momentum: 0.9}", "3:36: optimizer.momentum: "},
+    {"optimizer: {beta1: 0.8}", "3:20: optimizer.beta1: "},
+    {"optimizer: {weight_decay: 0, decay_norms_and_biases: false}", "3:54: optimizer.decay_norms"},
+    {"schedule: {warmup_steps: 5, warmup_epochs: 1}", "3:44: schedule.warmup_epochs: "},
+    {"schedule: {milestones: [0.5]}", "3:24: schedule.milestones: "},
+    {"schedule: {gamma: 0.5}", "3:19: schedule.gamma: "},
+    {"schedule: {name: constant, final_lr_factor: 0.1}", "3:45: schedule.final_lr_factor: "},
+    {"train: {budget: flops}", "3:17: train.budget: "},
+    {"checkpoint: {every_steps: 5, every_epochs: 1}", "3:44: checkpoint.every_epochs: "},
+    {"model: {name: mlp}\neval: {recalibrate_batches: 5}", "4:29: eval.recalibrate_batches: "},
+    {"eval: {branch_scale: survival}", "3:22: eval.branch_scale: "},
+    {"eval: {max_samples_per_subnetwork: 5}", "3:36: eval.max_samples_per_subnetwork: "},
+    {with_data("index_dir: ."), "2:28: data.index_dir: "},
+    {with_data("sequence_length: 7"), "2:34: data.sequence_length: "},
+    for (const auto& [rest, expected]
+         : rows){const auto warnings = load_with(rest).warnings;
+  INFO(rest);
+  REQUIRE(warnings.size() == 1);
+  INFO(warnings[0]);
+  CHECK(warnings[0].rfind("x.yaml:" + expected, 0) == 0);
+}
 }
 
 TEST_CASE("settings that fit together are neither refused nor warned of") {
@@ -230,7 +185,6 @@ TEST_CASE("settings that fit together are neither refused nor warned of") {
   const std::string plan = folder.write("plan.json", "{}").string();
   const std::vector<std::string> fitting = {
       "",
-      "model: {name: mlp, depth: 3, hidden_width: 4}",
       "model: {stem: imagenet}\nsubnetwork: {unit: block, assignment: balanced}",
       "optimizer: {momentum: 0.5, nesterov: true}",
       "optimizer: {name: adamw, beta1: 0.5, beta2: 0.9, eps: 1e-6}",
@@ -243,9 +197,7 @@ TEST_CASE("settings that fit together are neither refused nor warned of") {
       with_data("location: device"),
       with_data("name: svhn, normalization: {mean: [0.5, 0.5, 0.5]}"),
       "subnetwork: {workers: 4, coverage: 4/8, assignment: file, assignment_file: '" + plan + "'}",
-      "train: {device: cpu, backend: gloo}",
       "train: {device: cuda, backend: gloo}",
-      "train: {device: cuda, backend: nccl}",
       "train: {device: auto, backend: nccl}"};
   for (const std::string& rest : fitting)
     CHECK(load_with(rest).warnings.empty());
@@ -269,13 +221,11 @@ TEST_CASE("what was left unset is resolved") {
   const auto llama = load(with_llama("")).model.kind.as<LlamaSpec>();
   CHECK(std::tuple(llama.width, llama.kv_heads, llama.vocab_size) == std::tuple(768, 12, 32000));
 
+  using Batches = std::pair<std::string, int64_t>;
   for (const auto& [rest, batches] :
-       std::vector<std::pair<std::string, int64_t>>{{"4/4}", 0},
-                                                    {"2/4}", 100},
-                                                    {"2/4}\neval: {recalibrate_batches: 7}", 7},
-                                                    {"2/4}\neval: {recalibrate_batches: 0}", 0},
-                                                    {"2/4}\nmodel: {name: mlp}", 0},
-                                                    {"2/4, masking: backward}", 0}})
+       {Batches{"4/4}", 0}, Batches{"2/4}", 100}, Batches{"2/4}\neval: {recalibrate_batches: 7}", 7},
+        Batches{"2/4}\neval: {recalibrate_batches: 0}", 0}, Batches{"2/4}\nmodel: {name: mlp}", 0},
+        Batches{"2/4, masking: backward}", 0}})
     CHECK(load("subnetwork: {workers: 4, coverage: " + rest).eval.recalibrate_batches == batches);
 
   CHECK_FALSE(load("").eval.max_samples.has_value());

@@ -91,8 +91,6 @@ TEST_CASE("the progress line fits the available width") {
   for (int columns = -1; columns < 200; ++columns)
     CHECK(static_cast<int>(format_progress(state, columns).size()) <= std::max(columns, 0));
   CHECK(format_progress_line(state) == "step 500/1000 " + full);
-  CHECK(format_progress({.step = 999, .total_steps = 1000, .epoch = 2}, 20) == " 99% epoch 2.00");
-  CHECK(format_progress_line({}) == "step 0/0   0% epoch 0.00");
 }
 
 TEST_CASE("on a terminal one line is redrawn, at most ten times per second") {
@@ -127,8 +125,6 @@ TEST_CASE("the progress line of other work fits the available width") {
   const std::string full = " 45% evaluating the model 36/80 batches ETA 11.0 s";  // 44 batches at 4 in 1 s
   for (const auto& [columns, line] : {std::pair(60, "[###----] " + full), {50, full}, {11, " 45%"}})
     CHECK(format_task(state, columns) == line);
-  CHECK(format_task_line(state) == "evaluating the model: 36/80 batches  45% ETA 11.0 s");
-  CHECK(format_task_line({.name = "reading", .total = 2, .elapsed_s = 3}) == "reading:   0%");
 }
 
 TEST_CASE("long work is drawn on a terminal, and then removed") {
@@ -144,20 +140,6 @@ TEST_CASE("long work is drawn on a terminal, and then removed") {
     }
   }
   CHECK(pty.screen() == kErase);
-}
-
-TEST_CASE("work that ends soon leaves the training line in place") {
-  const PseudoTerminal pty;
-  ProgressLine line(pty.terminal);
-  Progress progress(line, 1);
-  progress.update({.step = 1, .total_steps = 10}, at_ms(0));
-  pty.screen();
-  { ProgressTask(line, "saving", "", at_ms(0)).update(1, 1, at_ms(1000)); }
-  CHECK(pty.screen().empty());
-  { ProgressTask(line, "saving", "", at_ms(0)).update(1, 1, at_ms(3000)); }
-  CHECK(pty.screen().ends_with(kErase));
-  progress.update({.step = 2, .total_steps = 10}, at_ms(4000));
-  CHECK(contains(pty.screen(), " 20%"));
 }
 
 TEST_CASE("without a terminal, long work has a line every 10 s") {

@@ -116,10 +116,6 @@ void save(const Experiment& experiment, const std::filesystem::path& run, Commun
                   describe_run(experiment, new_history()), ignore_progress);
 }
 
-void run_ranks(int64_t processes, const std::function<void(Communicator&)>& body) {
-  run_thread_ranks(static_cast<int>(processes), body, Exchanges::kAtOnce, test_device());
-}
-
 /// A run that ranks of its own have saved.
 struct SavedRun {
   SavedRun(const Division& division, std::string_view model)

@@ -1,5 +1,4 @@
 #include <cmath>
-#include <map>
 
 #include "catch.h"
 #include "spec/table.h"
@@ -7,38 +6,25 @@
 
 using namespace sdp;
 
+using Size = std::pair<int64_t, const char*>;
+using Row = std::pair<double, const char*>;
+
 TEST_CASE("numbers in readable units", "[units]") {
-  for (const auto& [bytes, text] : std::map<int64_t, std::string>{{0, "0 B"},
-                                                                  {1023, "1023 B"},
-                                                                  {1024, "1.00 KiB"},
-                                                                  {12 * 1024 + 345, "12.3 KiB"},
-                                                                  {(int64_t{1} << 20) - 1, "1.00 MiB"},
-                                                                  {-(int64_t{1} << 40), "-1.00 TiB"},
-                                                                  {INT64_MAX, "8192 PiB"}})
+  for (const auto& [bytes, text] :
+       {Size{0, "0 B"}, Size{1023, "1023 B"}, Size{1024, "1.00 KiB"}, Size{12 * 1024 + 345, "12.3 KiB"},
+        Size{(int64_t{1} << 20) - 1, "1.00 MiB"}, Size{-(int64_t{1} << 40), "-1.00 TiB"},
+        Size{INT64_MAX, "8192 PiB"}})
     CHECK(format_bytes(bytes) == text);
-  for (const auto& [count, text] : std::map<double, std::string>{{0, "0"},
-                                                                 {999, "999"},
-                                                                 {12.34, "12.3"},
-                                                                 {0.5, "0.50"},
-                                                                 {1000, "1.00 k"},
-                                                                 {1249999, "1.25 M"},
-                                                                 {9.996e6, "10.0 M"},
-                                                                 {99.96e6, "100 M"},
-                                                                 {999.6e6, "1.00 G"},
-                                                                 {-1500, "-1.50 k"}})
+  for (const auto& [count, text] : {Row{0, "0"}, Row{999, "999"}, Row{12.34, "12.3"}, Row{0.5, "0.50"},
+                                    Row{1000, "1.00 k"}, Row{1249999, "1.25 M"}, Row{9.996e6, "10.0 M"},
+                                    Row{99.96e6, "100 M"}, Row{999.6e6, "1.00 G"}, Row{-1500, "-1.50 k"}})
     CHECK(format_count(count) == text);
   CHECK(format_count(std::nan("")) == "nan");
   CHECK(format_percent(0.12346) == "12.35 %");
   CHECK(format_percent(-0.5) == "-50.00 %");
-  for (const auto& [seconds, text] : std::map<double, std::string>{{0, "0.0 s"},
-                                                                   {59.94, "59.9 s"},
-                                                                   {59.96, "1m 00s"},
-                                                                   {184, "3m 04s"},
-                                                                   {3599.4, "59m 59s"},
-                                                                   {3599.6, "1h 00m"},
-                                                                   {100 * 3600, "100h 00m"},
-                                                                   {-1, "?"},
-                                                                   {INFINITY, "?"}})
+  for (const auto& [seconds, text] : {Row{0, "0.0 s"}, Row{59.94, "59.9 s"}, Row{59.96, "1m 00s"},
+                                      Row{184, "3m 04s"}, Row{3599.4, "59m 59s"}, Row{3599.6, "1h 00m"},
+                                      Row{100 * 3600, "100h 00m"}, Row{-1, "?"}, Row{INFINITY, "?"}})
     CHECK(format_duration(seconds) == text);
 }
 

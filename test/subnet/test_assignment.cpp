@@ -280,12 +280,6 @@ TEST_CASE("no group, no load, everything owned, impossible problems") {
     CHECK_THROWS_AS(assign_balanced(dense), std::logic_error);
   }
   CHECK_THROWS_AS(assign_balanced(random_problem(3, 4, 2, 0)), std::logic_error);
-  CHECK_THROWS_AS(assign_window(random_problem(3, 0, 2, 0)), std::logic_error);
-  CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = {}, .flops = {1}, .bytes = {1}}),
-                  std::logic_error);
-  CHECK_THROWS_AS(assign_random({.workers = 2, .owners = {1}, .flops = {1}, .bytes = {}}), std::logic_error);
-  CHECK_THROWS_AS(assign_balanced({.workers = 2, .owners = {1}, .flops = {NAN}, .bytes = {1}}),
-                  std::logic_error);
 }
 
 /// Calls `visit` with every assignment of the groups.
@@ -417,37 +411,6 @@ TEST_CASE("few groups: the best of all assignments, found by exhaustive search")
     best += check_best_of_all(problem) ? 1 : 0;
   }
   CHECK(best >= 95);
-}
-
-TEST_CASE("the shortfall of whole subnetworks follows every change of owners") {
-  RandomBits random(3);
-  for (int trial = 0; trial < 40; ++trial) {
-    const int n = 2 + random.below(6);
-    const int p = 1 + random.below(n - 1);
-    GroupDepth depth{{0}, {0}, 1 + random.below(3)};
-    while (depth.stage.size() < 9) {
-      depth.stage.push_back(depth.stage.back() + (random.below(3) == 0 ? 1 : 0));
-      depth.block.push_back(depth.block.back() + random.below(2));
-    }
-    for (int stage = 0; stage <= depth.stage.back() && trial % 2 == 0; ++stage)
-      for (std::vector<int>& quotas = depth.quotas.emplace_back(); std::ssize(quotas) < n;)
-        quotas.push_back(random.below(4));
-    Owners owners = assign_random(random_problem(n, p, 9, random.next()));
-    Wholeness wholeness(depth, n, owners);
-    const int64_t least = plain_shortfall(depth, owners, n) - wholeness.shortfall();
-    if (!depth.quotas.empty()) CHECK(least == 0);
-    for (int change = 0; change < 20; ++change) {
-      const int group = random.below(9);
-      const int out = owners[group][random.below(p)];
-      const int in = random.below(n);
-      if (has(owners[group], in)) continue;
-      std::replace(owners[group].begin(), owners[group].end(), out, in);
-      wholeness.remove(group, out);
-      wholeness.add(group, in);
-      CHECK(wholeness.shortfall() == plain_shortfall(depth, owners, n) - least);
-      CHECK(wholeness.in_stage_of(group, in) == share_of(in, depth.stage, owners)[depth.stage[group]]);
-    }
-  }
 }
 
 TEST_CASE("every worker has an even share of each stage of a model, and no long run of absent blocks") {

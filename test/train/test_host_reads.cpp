@@ -35,10 +35,8 @@ TEST_CASE("the host waits for no result of a step, and for one where steps may b
   CHECK_THROWS(at::ones({1}, kMeta).cpu());
   add_meta_kernels();
   add_update_rules();
-  for (const auto& [model, optimizer, shard] : {std::tuple("resnet18", "sgd", true),
-                                                {"swin_t", "adamw", false},
-                                                {"mlp", "sgd", false},
-                                                {"mlp", "adamw", true}}) {
+  for (const auto& [model, optimizer, shard] :
+       {std::tuple("resnet18", "sgd", true), {"swin_t", "adamw", false}, {"mlp", "adamw", true}}) {
     INFO(model << ", " << optimizer << ", shard " << shard);
     ExperimentSpec spec = spec_of({.processes = 2, .optimizer = optimizer, .shard = shard, .model = model});
     spec.optimizer.clip_norm = 1;

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <mutex>
 
 #include "catch.h"
 #include "comm/thread_ranks.h"
 #include "cost/make_experiment.h"
+#include "engine/checks.h"
 #include "engine/engine_cases.h"
 #include "engine/train_step.h"
 #include "message_of.h"
@@ -20,18 +20,11 @@
 #include "spec/error.h"
 #include "step_batch.h"
 #include "temp_folder.h"
-#include "test_device.h"
 
 namespace sdp {
 namespace {
 
 constexpr int kSteps = 5;
-
-void run_ranks(int world, const std::function<void(Communicator&)>& body) {
-  poison_freed_memory();
-  run_thread_ranks(world, body, Exchanges::kAtOnce, test_device());
-}
-
 constexpr int kPoisoned = 2;
 
 enum class Poison { kLoss, kGradient };
@@ -101,7 +94,8 @@ TEST_CASE("a run that skips a poisoned step matches a run without that step, bit
   spec.train.on_nonfinite = OnNonfinite::kSkip;
   spec.optimizer.clip_norm = GENERATE(0.0, 0.5);
   const Experiment experiment = make_experiment(spec, c.processes);
-  run_ranks(static_cast<int>(c.processes), [&](Communicator& comm) {
+  poison_freed_memory();
+  run_ranks(c.processes, [&](Communicator& comm) {
     const auto without = train(experiment, comm, std::nullopt);
     for (const Poison poison : {Poison::kLoss, Poison::kGradient}) {
       const auto skipped = train(experiment, comm, poison);
@@ -132,6 +126,7 @@ TEST_CASE("non-finite values on one rank are not saved by any rank, and the good
   const Experiment experiment = make_experiment(spec, c.processes);
   const RunDescription description = describe_run(experiment, new_history());
   const TempFolder run;
+  poison_freed_memory();
   run_ranks(2, [&](Communicator& comm) {
     Engine engine(experiment.plan, experiment.exchanges, spec.optimizer, comm);
     engine.initialize(3);
@@ -199,25 +194,131 @@ TEST_CASE("a checkpoint is read only if it is finite and belongs to the same exp
     expect(engine.step_count() == 3, "updates are steps without those skipped");
 
     const Manifest good = store.read(4, false);
-    const auto changed = [&](int64_t Manifest::*number, int64_t value) {
+    for (const auto number : {&Manifest::replicas, &Manifest::workers}) {  // others: test/run/test_store.cpp
       Manifest manifest = good;
-      manifest.*number = value;
+      manifest.*number *= 2;
       put(store.folder(4) / kManifestName, manifest_text(manifest));
-      const std::string message = refusal(experiment);
-      expect(contains(message, (store.folder(4) / kManifestName).string()), "names the file: " + message);
-    };
-    changed(&Manifest::updates, 4);
-    changed(&Manifest::batch_norm_updates, 31);
-    changed(&Manifest::replicas, 2);
-    changed(&Manifest::replicas, 0);
-    changed(&Manifest::workers, 8);
+      expect(contains(refusal(experiment), (store.folder(4) / kManifestName).string()), "names the file");
+    }
     put(store.folder(4) / kManifestName, manifest_text(good));
-    expect(refusal(experiment).empty(), "as it was");
-
     put_nan(store, 4);
     const std::string last =
         SafetensorsFile(store.folder(4) / good.files.front().name).entries().back().entry.name;
     expect(contains(refusal(experiment), last + " has values that are not finite"), "names the tensor");
+  });
+}
+
+constexpr int kRound = 3;
+
+Experiment local_experiment(Case c) {
+  ExperimentSpec spec = spec_of(c);
+  spec.exchange.every_steps = kRound;
+  return make_experiment(spec, c.processes);
+}
+
+/// A step in which the input of `poisoned` is not finite.
+StepResult run_step(TrainStep& train_step, const ExperimentSpec& spec, const Engines& engines, int64_t step,
+                    int poisoned = -1) {
+  const std::vector<Engines::Place> slots = engines.slots();
+  size_t pass = 0;
+  return train_step.run(step, 0.01, [&] {
+    const Slot& slot = slots[pass++].slot;
+    TensorBatch batch = batch_of(spec, step, slot, 0);
+    if (slot.worker == poisoned) batch.input.fill_(std::nan(""));
+    return batch;
+  });
+}
+
+TEST_CASE("nothing is sent within a round, and an exchange sends and keeps what the plan says") {
+  const auto [construction, masking] = GENERATE(std::pair(Construction::kBlock, Masking::kForward),
+                                                std::pair(Construction::kBlock, Masking::kBackward),
+                                                std::pair(Construction::kNeuron, Masking::kForward),
+                                                std::pair(Construction::kNeuron, Masking::kBackward));
+  const int64_t processes = GENERATE(1, 2, 4);
+  const Experiment experiment = local_experiment(
+      {.processes = processes, .optimizer = "adamw", .construction = construction, .masking = masking});
+  run_ranks(processes, [&](Communicator& comm) {
+    const OwnedEngines owned(experiment, comm);
+    const Engines engines = owned.engines();
+    engines.initialize(3);
+    TrainStep train_step(experiment, engines, comm);
+    const Traffic before = comm.traffic();
+    for (int step = 0; step < kRound; ++step)
+      run_step(train_step, experiment.spec, engines, step);
+    expect(comm.traffic() == before, "something is sent within a round");
+    engines.outer()->run();
+    const Cost planned = cost_of(experiment, comm.rank());
+    Traffic expected = before;
+    expected.all_to_all_bytes = comm.traffic().all_to_all_bytes;
+    expect(comm.traffic() == expected, "an exchange is all-to-alls only");
+    const int64_t sent = expected.all_to_all_bytes - before.all_to_all_bytes;
+    expect(std::abs(sent / kRound - planned.bytes_sent_per_step()) <= 1, "bytes sent");
+    expect(find_different_copies(engines, comm).empty(), "copies differ after an exchange");
+  });
+}
+
+TEST_CASE("a worker whose loss is not finite skips the step alone") {
+  Case c{.processes = 2, .optimizer = "adamw", .construction = Construction::kNeuron};
+  Experiment experiment = local_experiment(c);
+  experiment.spec.train.on_nonfinite = OnNonfinite::kSkip;
+  run_ranks(2, [&](Communicator& comm) {
+    std::vector<std::vector<at::Tensor>> values;  // by run and state
+    for (const int poisoned : {-1, 1}) {
+      const OwnedEngines owned(experiment, comm);
+      const Engines engines = owned.engines();
+      engines.initialize(3);
+      TrainStep train_step(experiment, engines, comm);
+      run_step(train_step, experiment.spec, engines, 0);
+      std::vector<at::Tensor> before;
+      for (const StateRange& range : engines.owned_state())
+        if (range.worker == 1) before.push_back(range.values.clone());
+      const StepResult result = run_step(train_step, experiment.spec, engines, 1, poisoned);
+      const bool is_here = poisoned == 1 && comm.rank() == 0;
+      expect(result.skipped_workers == (is_here ? std::vector<int>{1} : std::vector<int>{}), "who skips");
+      size_t own = 0;
+      std::vector<at::Tensor>& others = values.emplace_back();
+      for (const StateRange& range : engines.owned_state())
+        if (range.worker != 1)
+          others.push_back(range.values.clone());
+        else if (is_here)
+          expect(at::equal(range.values, before.at(own++)), range.kind + " of the worker that skips");
+    }
+    for (size_t i = 0; i < values[0].size(); ++i)
+      expect(at::equal(values[0][i], values[1].at(i)), "state of other workers");
+  });
+}
+
+TEST_CASE("a run that leaves out local steps begins with the mean of its owners' moments") {
+  const Experiment experiment = local_experiment({.processes = 1, .optimizer = "adamw"});
+  Experiment without = experiment;
+  without.spec.exchange = {};
+  const TempFolder folder;
+  run_ranks(1, [&](Communicator& comm) {
+    const OwnedEngines owned(experiment, comm), owned_without(without, comm);
+    const Engines engines = owned.engines(), restored = owned_without.engines();
+    engines.initialize(3);
+    TrainStep train_step(experiment, engines, comm);
+    for (int step = 0; step < kRound; ++step)
+      run_step(train_step, experiment.spec, engines, step);
+    engines.outer()->run();
+    save_checkpoint(folder.path(), experiment, engines, comm, {.step = kRound, .threads = 1}, {},
+                    describe_run(experiment, new_history()), ignore_progress);
+    const CheckpointReader reader(folder.path(), kRound, /*verify_hashes=*/true);
+    restore(reader, experiment, without, restored);
+    for (const std::string& name : experiment.spec.optimizer.state_names())
+      for (const auto& [place, views] : restored.all().front()->store().slices()) {
+        const auto [parameter, unit] = place;
+        std::vector<at::Tensor> moments;
+        for (const Engine* engine : engines.all())
+          if (const at::Tensor own = engine->find_state(name, parameter, unit); own.defined())
+            moments.push_back(own);
+        expect(moments.size() == experiment.plan.owners(unit).size(), "number of owners");
+        const at::Tensor all = at::stack(moments);
+        const at::Tensor difference = restored.all().front()->find_state(name, parameter, unit) - all.mean(0);
+        expect(difference.abs().max().item<double>() <= 1e-6 * all.abs().max().item<double>(), name);
+        expect(at::equal(restored.find_slice(parameter, unit), engines.find_slice(parameter, unit)),
+               "values");
+      }
   });
 }
 

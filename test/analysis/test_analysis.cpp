@@ -7,8 +7,11 @@
 #include <random>
 #include <vector>
 
+#include "analysis/analysis.h"
 #include "analysis/gradients.h"
 #include "catch.h"
+#include "message_of.h"
+#include "spec/error.h"
 #include "test_device.h"
 
 namespace sdp {
@@ -117,15 +120,6 @@ TEST_CASE("sums of half types are kept in fp32") {
   CHECK(sum.result().ratio() == Approx(1).epsilon(1e-6));
 }
 
-TEST_CASE("the ratio at full coverage, and too many or too few gradients") {
-  CHECK(std::isnan(deviation_of({{1}, {2}}, {0, 1}).ratio()));
-  DeviationSum sum(std::vector{0}, 2);
-  sum.add(tensor_of({1}), tensor_of({1}));
-  CHECK_THROWS_AS(sum.result(), std::logic_error);
-  sum.add(tensor_of({1}), tensor_of({1}));
-  CHECK_THROWS_AS(sum.add(tensor_of({1}), tensor_of({1})), std::logic_error);
-}
-
 TEST_CASE("the cosine of two vectors") {
   CHECK(cosine_between(tensor_of({1, 0}), tensor_of({2, 2})) == Approx(std::sqrt(0.5)).epsilon(1e-15));
   CHECK(cosine_between(tensor_of({3, 4}), tensor_of({-3, -4})) == Approx(-1).epsilon(1e-15));
@@ -154,6 +148,42 @@ TEST_CASE("means of several values, and of a layer's cosines over its workers, l
   CHECK(means.at(0) == Approx(0.2));
   CHECK(means.at(2) == 1);
   CHECK(std::isnan(means.at(3)));
+}
+
+ExperimentSpec small_spec(Construction construction, Masking masking) {
+  ExperimentSpec spec;
+  spec.model.kind = MlpSpec{.depth = 3};
+  resolve_model(spec.model);
+  spec.subnetwork.workers = 4;
+  spec.subnetwork.coverage.text = "2/4";
+  spec.subnetwork.construction = construction;
+  spec.subnetwork.masking = masking;
+  return spec;
+}
+
+TEST_CASE("regimes are found by their names; others are refused") {
+  const std::vector<Regime> regimes = parse_regimes("bbsdp,nsdp", "--regimes");
+  REQUIRE(regimes.size() == 2);
+  CHECK((regimes[0] == Regime{Construction::kBlock, Masking::kBackward}));
+  CHECK((regimes[1] == Regime{Construction::kNeuron, Masking::kForward}));
+  CHECK((parse_regimes("nsdp,bsdp,bbsdp,nbsdp", "--regimes") == all_regimes()));
+  for (const Regime regime : all_regimes())
+    CHECK((parse_regimes(name_of(regime), "--regimes") == std::vector{regime}));
+  for (const std::string names : {"csdp", "", "bsdp,", "b_sdp", "bsdp, nsdp", "B-SDP", "bsdp,nsdp,bsdp"})
+    CHECK_THROWS_AS(parse_regimes(names, "--regimes"), UsageError);
+}
+
+TEST_CASE("owner sets from a file apply only to regimes of the file's construction") {
+  ExperimentSpec spec = small_spec(Construction::kBlock, Masking::kForward);
+  spec.subnetwork.assignment = Assignment::kFile;
+  spec.subnetwork.assignment_file = "missing.json";
+  const auto plan_in = [&](Construction construction) {
+    return message_of<UsageError>([&] {
+      plan_of_regime(spec, {construction, Masking::kBackward}, std::nullopt);
+    });
+  };
+  CHECK_THAT(plan_in(Construction::kNeuron), Catch::Contains("of block construction"));
+  CHECK_THAT(plan_in(Construction::kBlock), Catch::Contains("missing.json"));
 }
 
 }  // namespace
