@@ -115,19 +115,25 @@ TEST_CASE("what is wrong in a file is refused at its place, with the key and wha
 TEST_CASE("a wrong override is refused, and named") {
   const TempFolder folder;
   const std::string file = "data.path=" + folder.write("file", "x").string();
-  const Rows rows = {
-    {"optimizer.lr=x", "optimizer.lr: found 'x', "}, {"optimizer.lr=", "optimizer.lr: found nothing, "},
-    {"optimizer.rl=1", "optimizer.rl: unknown key; did you mean 'lr'"},
-    {"model.name.x=1", "model.name: found a mapping, "},
-    {"model=mlp", "model: found 'mlp', expected a mapping"}, {"name='a", "not valid YAML: "},
-    {"model={depth: 1, depth: 2}", "model.depth: found a second time"},
-    {"optimizer.lr", "expected key=value"}, {".lr=1", "expected key=value"},
-    {"optimizer.=1", "expected key=value"}, {"output.dir=~/", "output.dir: found"},
-    {"subnetwork.coverage=1/3", "subnetwork.coverage: found '1/3'"}, {file, "data.path: found "},
-    {"name='a' # b", ""}, {"name=\"a\" b", ""}, {"name=[a] # b", ""},
-    for (const auto& [assignment, says]
-         : rows) CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8}"), {assignment}),
-                                std::string("--set ").append(assignment).append(": ") + says));
+  const Rows rows = {{"optimizer.lr=x", "optimizer.lr: found 'x', "},
+                     {"optimizer.lr=", "optimizer.lr: found nothing, "},
+                     {"optimizer.rl=1", "optimizer.rl: unknown key; did you mean 'lr'"},
+                     {"model.name.x=1", "model.name: found a mapping, "},
+                     {"model=mlp", "model: found 'mlp', expected a mapping"},
+                     {"name='a", "not valid YAML: "},
+                     {"model={depth: 1, depth: 2}", "model.depth: found a second time"},
+                     {"optimizer.lr", "expected key=value"},
+                     {".lr=1", "expected key=value"},
+                     {"optimizer.=1", "expected key=value"},
+                     {"output.dir=~/", "output.dir: found"},
+                     {"subnetwork.coverage=1/3", "subnetwork.coverage: found '1/3'"},
+                     {file, "data.path: found "},
+                     {"name='a' # b", ""},
+                     {"name=\"a\" b", ""},
+                     {"name=[a] # b", ""}};
+  for (const auto& [assignment, says] : rows)
+    CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8}"), {assignment}),
+                   std::string("--set ").append(assignment).append(": ") + says));
   for (const char* name : {"caf\xe9", "'caf\xe9'"})
     CHECK(contains(spec_error(spec_with(""), {std::string("name=") + name}), "not UTF-8"));
   CHECK(contains(spec_error(spec_with("subnetwork: {workers: 8, coverage: 4/8}"), {"subnetwork.workers=5"}),
@@ -153,31 +159,32 @@ TEST_CASE("the data folder must exist for commands that read it; else the messag
 
 TEST_CASE("a setting without effect causes a warning, at its position, and only if it was set") {
   const Rows rows = {
-    {"model: {depth: 3}", "3:16: model.depth: "}, {"model: {name: mlp, stem: cifar}", "3:26: model.stem: "},
-    {"model: {stochastic_depth_rule: uniform}", "3:32: model.stochastic_depth_rule: "},
-    {"subnetwork: {unit: branch}", "3:20: subnetwork.unit: "},
-    {"subnetwork: {workers: 4, assignment: random}", "3:38: subnetwork.assignment: "},
-    {"optimizer: {name: adamw, momentum: 0.9}", "3:36: optimizer.momentum: "},
-    {"optimizer: {beta1: 0.8}", "3:20: optimizer.beta1: "},
-    {"optimizer: {weight_decay: 0, decay_norms_and_biases: false}", "3:54: optimizer.decay_norms"},
-    {"schedule: {warmup_steps: 5, warmup_epochs: 1}", "3:44: schedule.warmup_epochs: "},
-    {"schedule: {milestones: [0.5]}", "3:24: schedule.milestones: "},
-    {"schedule: {gamma: 0.5}", "3:19: schedule.gamma: "},
-    {"schedule: {name: constant, final_lr_factor: 0.1}", "3:45: schedule.final_lr_factor: "},
-    {"train: {budget: flops}", "3:17: train.budget: "},
-    {"checkpoint: {every_steps: 5, every_epochs: 1}", "3:44: checkpoint.every_epochs: "},
-    {"model: {name: mlp}\neval: {recalibrate_batches: 5}", "4:29: eval.recalibrate_batches: "},
-    {"eval: {branch_scale: survival}", "3:22: eval.branch_scale: "},
-    {"eval: {max_samples_per_subnetwork: 5}", "3:36: eval.max_samples_per_subnetwork: "},
-    {with_data("index_dir: ."), "2:28: data.index_dir: "},
-    {with_data("sequence_length: 7"), "2:34: data.sequence_length: "},
-    for (const auto& [rest, expected]
-         : rows){const auto warnings = load_with(rest).warnings;
-  INFO(rest);
-  REQUIRE(warnings.size() == 1);
-  INFO(warnings[0]);
-  CHECK(warnings[0].rfind("x.yaml:" + expected, 0) == 0);
-}
+      {"model: {depth: 3}", "3:16: model.depth: "},
+      {"model: {name: mlp, stem: cifar}", "3:26: model.stem: "},
+      {"model: {stochastic_depth_rule: uniform}", "3:32: model.stochastic_depth_rule: "},
+      {"subnetwork: {unit: branch}", "3:20: subnetwork.unit: "},
+      {"subnetwork: {workers: 4, assignment: random}", "3:38: subnetwork.assignment: "},
+      {"optimizer: {name: adamw, momentum: 0.9}", "3:36: optimizer.momentum: "},
+      {"optimizer: {beta1: 0.8}", "3:20: optimizer.beta1: "},
+      {"optimizer: {weight_decay: 0, decay_norms_and_biases: false}", "3:54: optimizer.decay_norms"},
+      {"schedule: {warmup_steps: 5, warmup_epochs: 1}", "3:44: schedule.warmup_epochs: "},
+      {"schedule: {milestones: [0.5]}", "3:24: schedule.milestones: "},
+      {"schedule: {gamma: 0.5}", "3:19: schedule.gamma: "},
+      {"schedule: {name: constant, final_lr_factor: 0.1}", "3:45: schedule.final_lr_factor: "},
+      {"train: {budget: flops}", "3:17: train.budget: "},
+      {"checkpoint: {every_steps: 5, every_epochs: 1}", "3:44: checkpoint.every_epochs: "},
+      {"model: {name: mlp}\neval: {recalibrate_batches: 5}", "4:29: eval.recalibrate_batches: "},
+      {"eval: {branch_scale: survival}", "3:22: eval.branch_scale: "},
+      {"eval: {max_samples_per_subnetwork: 5}", "3:36: eval.max_samples_per_subnetwork: "},
+      {with_data("index_dir: ."), "2:28: data.index_dir: "},
+      {with_data("sequence_length: 7"), "2:34: data.sequence_length: "}};
+  for (const auto& [rest, expected] : rows) {
+    const auto warnings = load_with(rest).warnings;
+    INFO(rest);
+    REQUIRE(warnings.size() == 1);
+    INFO(warnings[0]);
+    CHECK(warnings[0].rfind("x.yaml:" + expected, 0) == 0);
+  }
 }
 
 TEST_CASE("settings that fit together are neither refused nor warned of") {
