@@ -1,5 +1,5 @@
 # cmake --install: a tree that can be moved.
-#   libexec/sdp-train/      report (and the lab, its Python package)
+#   libexec/sdp-train/      report (and the lab, its Python package); the package and the extension for networks in Python
 #   bin/sdp-train           finds LibTorch where it was built against; LD_LIBRARY_PATH can name another 2.11
 #   share/sdp-train/        configs/, examples/ and scripts/slurm/; the paths in them are relative to this folder
 #   share/bash-completion/  for sdp-train in PATH
@@ -17,6 +17,9 @@ set_target_properties(sdp-train PROPERTIES INSTALL_RPATH "${libraries}")
 target_link_options(sdp-train PRIVATE -Wl,--enable-new-dtags)
 
 install(TARGETS sdp-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET sdp_extension)
+  install(TARGETS sdp_extension LIBRARY DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/sdp-train)
+endif()
 install(DIRECTORY configs examples DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train)
 install(DIRECTORY scripts/slurm DESTINATION ${CMAKE_INSTALL_DATADIR}/sdp-train/scripts)
 install(FILES scripts/completion.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME sdp-train)

@@ -159,20 +159,16 @@ class PythonModel : public Model {
     Pass pass(*this, mode, input.device());
     const bool is_map = input.dim() == 4;
     const at::Tensor x = is_map ? input.contiguous(map_format(input.scalar_type(), input.is_cuda())) : input;
-    const auto run = [&] {
-      return tensor_of(instance_->attr("run")(x, &pass, mode.training, mode.generator.has_value(),
-                                              mode.batch_norm_momentum),
-                       "the network");
-    };
-    const at::Tensor result = [&] {
-      try {
-        return in_python(run);
-      } catch (const std::exception&) {
-        pass.rethrow();
-        throw;
-      }
-    }();
-    return result;
+    try {
+      return in_python([&] {
+        return tensor_of(instance_->attr("run")(x, &pass, mode.training, mode.generator.has_value(),
+                                                mode.batch_norm_momentum),
+                         "the network");
+      });
+    } catch (const std::exception&) {
+      pass.rethrow();
+      throw;
+    }
   }
 
  private:
@@ -198,7 +194,6 @@ class PythonModel : public Model {
 };
 
 py::object Pass::branch(int branch, const at::Tensor& x, const py::object& f) {
-  const auto branches = static_cast<int>(model_.is_bound_.size());
   without_lock([&] {
     if (mode_.before_branch) mode_.before_branch(branch);
   });
@@ -212,7 +207,8 @@ py::object Pass::branch(int branch, const at::Tensor& x, const py::object& f) {
     });
   };
   return py::cast(without_lock([&] {
-    at::Tensor out = drop_randomly(run_branch(recipe, x, mode_), model_.drop_, branch, branches, mode_);
+    at::Tensor out = drop_randomly(run_branch(recipe, x, mode_), model_.drop_, branch,
+                                   static_cast<int>(model_.is_bound_.size()), mode_);
     if (const double scale = branch_scale(mode_, branch); scale != 1) out = out * scale;
     return out;
   }));

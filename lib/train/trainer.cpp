@@ -170,7 +170,14 @@ void Trainer::train_step(int64_t step, bool is_logged) {
   };
   const ExperimentSpec& spec = experiment_.spec;
   const double lr = learning_rate(spec.schedule, spec.optimizer.lr(), steps_.length, step);
-  const StepResult result = train_step_.run(step, lr, next_batch, /*measures_gradient_norm=*/is_logged);
+  const StepResult result = [&] {
+    try {
+      return train_step_.run(step, lr, next_batch, /*measures_gradient_norm=*/is_logged);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kInternal) throw;  // an exception in a network in Python
+      throw Error(error.code(), fmt::format("rank {}, step {}: {}", comm_.rank(), step + 1, error.what()));
+    }
+  }();
   if (trace_) trace_->append(step, result.losses, samples);
   if (result.nonfinite) return handle_nonfinite(step, *result.nonfinite, /*is_skipped=*/true);
   consecutive_skips_ = 0;

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sdp_train.network import AnyNetwork
-from sdp_train.program import run
+from sdp_train.program import fail, run
 
 
 def network_named(place: str) -> Callable[[], AnyNetwork]:
@@ -16,20 +16,15 @@ def network_named(place: str) -> Callable[[], AnyNetwork]:
     path = Path(file)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise SystemExit(f"error: --network {place}: there is no file {path}")
+        fail(f"--network {place}: there is no file {path}")
     sys.path.insert(0, str(path.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     if not hasattr(module, name):
-        raise SystemExit(f"error: --network {place}: {path.name} has no {name}")
+        fail(f"--network {place}: {path.name} has no {name}")
     return getattr(module, name)
 
 
 def main(command: str, arguments: list[str]) -> int:
-    try:
-        network = network_named(os.environ["SDP_NETWORK"])
-    except SystemExit as error:
-        print(error.code, file=sys.stderr)
-        return 2
-    return run(arguments, network)
+    return run(arguments, network_named(os.environ["SDP_NETWORK"]))

@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -16,6 +16,11 @@ from sdp_train.structure import Structure
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
+def fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
 def extension() -> Any:
     """The module _sdp_train. It is installed; or beside the program; or in the folder `build` of the sources."""
     program = os.environ.get("SDP_TRAIN")
@@ -24,19 +29,9 @@ def extension() -> Any:
     try:
         import _sdp_train
     except ImportError as error:
-        version = f"Python {sys.version_info.major}.{sys.version_info.minor} and torch {torch.__version__}"
-        print(
-            f"error: the extension of sdp-train for {version} cannot be loaded: {error}. Build it with these versions",
-            file=sys.stderr,
-        )
-        raise SystemExit(2) from None
+        fail(f"the extension of sdp-train cannot be loaded: {error}. Build it with torch {torch.__version__} and this Python")
     if _sdp_train.torch_version != torch.__version__.partition("+")[0]:
-        print(
-            f"error: the extension of sdp-train was built with torch {_sdp_train.torch_version}; this is {torch.__version__}. "
-            f"Install torch=={_sdp_train.torch_version}, or build the extension again",
-            file=sys.stderr,
-        )
-        raise SystemExit(2)
+        fail(f"the extension of sdp-train is of torch {_sdp_train.torch_version}, and this is {torch.__version__}. Build it")
     return _sdp_train
 
 
@@ -47,8 +42,7 @@ def run(arguments: list[str], network: Callable[[], AnyNetwork]) -> int:
     try:
         structure = Structure(network)
     except NetworkError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        fail(str(error))
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         return program.run(["sdp-train", *arguments], [sys.executable, *sys.orig_argv[1:]], structure)
