@@ -102,10 +102,13 @@ class OwnModel : public Model {
 
 int main(int argc, char** argv) try {
   const std::string steps = argc > 1 ? argv[1] : "100";
-  const OwnNetwork network{own_layout, [](auto&&...) { return std::make_unique<OwnModel>(); }};
+  set_own_network(
+      std::make_shared<OwnNetwork>(OwnNetwork{.layout = own_layout,
+                                              .make = [](auto&&...) { return std::make_unique<OwnModel>(); },
+                                              .has_batch_norm = true}));
   ExperimentSpec spec;
   spec.name = "own_model";
-  spec.model.kind = OwnSpec{.network = std::make_shared<OwnNetwork>(network), .has_batch_norm = true};
+  spec.model.kind = OwnSpec();
   spec.data.path = "examples/data";
   spec.subnetwork.workers = 4;
   spec.subnetwork.coverage.text = "2/4";

@@ -172,12 +172,12 @@ def test_code_blocks(page, checkout, tmp_path):
     for language, text in blocks(page, "sh", "python", "yaml"):
         if language == "sh":
             shell(tmp_path, runnable(text))
+        elif name := re.match(r"# ([\w.]+\.(?:yaml|py))\n", text):
+            (tmp_path / name[1]).write_text(text)
         elif language == "python" and not NEEDS.search(text):  # test_evaluation.py runs the others
             libraries = ("json", "safetensors.torch", "torch", "torchvision", "transformers")
             program = "".join(f"import {name}\n" for name in libraries if f"{name}." in text) + text
             shell(tmp_path, f"PYTHONPATH=python {sys.executable} -c {shlex.quote(program)}")
-        elif name := re.match(r"# ([\w.]+\.yaml)\n", text):
-            (tmp_path / name[1]).write_text(text)
 
 
 def test_yaml_blocks_have_keys_that_exist():
