@@ -98,14 +98,15 @@ int64_t sums_of_threads(const at::Tensor& gradient, const at::Tensor& x, const a
   const int64_t of_image =
       x.size(2) * x.size(3) + gradient.size(2) * gradient.size(3) * weight.size(2) * weight.size(3);
   return at::get_num_threads() *
-         (4 * bytes(weight) + of_image * x.size(1) * static_cast<int64_t>(x.element_size()));
+         (4 * bytes(weight) + of_image * weight.size(1) * static_cast<int64_t>(x.element_size()));
 }
 
 /// oneDNN has kernels for the weight's gradient of 3x3 convolutions of each channel by itself. For larger
 /// ones it takes a channel as one of a block of inputs and of outputs.
-int64_t copies_of_depthwise(const at::Tensor& weight, bool of_weight) {
+int64_t copies_of_depthwise(const at::Tensor& x, const at::Tensor& weight, bool of_weight) {
   const int64_t block = has_bf16() ? 16 : 8;
-  const int64_t sums = of_weight && weight.size(2) > 3 ? block * block * bytes(weight) : 0;
+  const bool in_blocks = of_weight && weight.size(2) > 3 && (x.size(2) >= weight.size(2) || has_bf16());
+  const int64_t sums = in_blocks ? block * block * bytes(weight) : 0;
   return bytes(weight) + sums;
 }
 
@@ -118,7 +119,7 @@ int64_t copies_of_gradients(Arguments a) {
   if (!is_onednn(x.scalar_type()))
     return of_weight ? column_bytes(x, weight, bytes(gradient), stride, a[5].toIntVector()) : 0;
   const bool is_depthwise = a[9].toInt() > 1 && weight.size(1) == 1;
-  return std::max(is_depthwise ? copies_of_depthwise(weight, of_weight)
+  return std::max(is_depthwise ? copies_of_depthwise(x, weight, of_weight)
                                : copies_of_weight(weight, stride.front(), of_weight),
                   of_weight ? sums_of_threads(gradient, x, weight) : 0) +
          bytes_if_converted(x) + bytes_if_converted(gradient);
