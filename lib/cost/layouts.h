@@ -17,8 +17,7 @@ ModelLayout layout_of(const ModelSpec& spec, int64_t sequence_length = 1);
 /// with and without each branch and each half of its hidden width.
 void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_length);
 
-/// The dense network that is as wide as the worker's subnetwork. Only in construction neuron, without frozen
-/// slices, and if the worker has a slice of every branch.
+/// The dense network as wide as the worker's subnetwork, if that has owned slices of every branch and no others.
 std::optional<ModelLayout> narrow_layout(const SubnetPlan& plan, int worker);
 
 }  // namespace sdp
