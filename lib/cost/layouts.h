@@ -17,7 +17,8 @@ ModelLayout layout_of(const ModelSpec& spec, int64_t sequence_length = 1);
 /// with and without each branch and each half of its hidden width.
 void add_flops(ModelLayout& layout, const ModelSpec& spec, int64_t sequence_length);
 
-/// The dense network as wide as the worker's subnetwork, if that has owned slices of every branch and no others.
+/// The dense network as wide as the worker's subnetwork; none unless that has only owned slices, of every
+/// branch.
 std::optional<ModelLayout> narrow_layout(const SubnetPlan& plan, int worker);
 
 }  // namespace sdp
