@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "model/model_spec.h"
 #include "subnet/layout.h"
