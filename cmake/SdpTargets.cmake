@@ -1,6 +1,6 @@
-# sdp_library(NAME SOURCES... [DEPENDS...] [TORCH]): one folder of lib/. TORCH adds LibTorch and the shared
-# precompiled header of ATen. It is not torch/torch.h's: of that, GCC instantiates pending templates anew in every
-# file, which takes four times as long as the rest of a usual file.
+# sdp_library(NAME SOURCES... [DEPENDS...] [TORCH] [COLD]): one folder of lib/. COLD: nothing of it runs within a step, so -O1,
+# which compiles faster, is enough. TORCH adds LibTorch and the shared precompiled header of ATen. It is not torch/torch.h's:
+# of that, GCC instantiates pending templates anew in every file, which takes four times as long as the rest of a usual file.
 # sdp_test_program(NAME SOURCES... [DEPENDS...] [TORCH]): a program in build/test that tests run.
 # sdp_test(NAME SOURCES... [DEPENDS...] [TORCH] [LABELS...] [PROCESSORS n]): one Catch2 program, registered with ctest.
 # sdp_python_test(NAME [PYTEST] FILE f [ARGUMENTS...] [ENVIRONMENT...] [LABELS...] [PROCESSORS n]): one file of tests in
@@ -48,12 +48,15 @@ function(sdp_configure target)
 endfunction()
 
 function(sdp_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COLD" "" "SOURCES;DEPENDS" ${ARGN})
   add_library(sdp_${name} STATIC ${ARG_SOURCES})
   if(ARG_TORCH)
     sdp_configure(sdp_${name} TORCH DEPENDS ${ARG_DEPENDS})
   else()
     sdp_configure(sdp_${name} DEPENDS ${ARG_DEPENDS})
+  endif()
+  if(ARG_COLD)
+    target_compile_options(sdp_${name} PRIVATE -O1)
   endif()
 endfunction()
 
