@@ -96,8 +96,7 @@ std::string words_of(const AnalyzeArguments& arguments, const ExperimentSpec& sp
 std::vector<Regime> regimes_to_analyze(const AnalyzeArguments& arguments, const ExperimentSpec& spec) {
   if (arguments.regimes) return parse_regimes(*arguments.regimes, "--regimes");
   if (!arguments.run_dir.empty()) return {regime_of(spec.subnetwork)};
-  const bool is_any = spec.subnetwork.assignment != Assignment::kFile &&
-                      !(spec.model.kind.is<OwnSpec>() && own_network() && !own_network()->has_slices);
+  const bool is_any = spec.subnetwork.assignment != Assignment::kFile && spec.model.has_slices();
   std::vector<Regime> regimes;
   for (const Regime regime : all_regimes())
     if (is_any || regime.construction == spec.subnetwork.construction) regimes.push_back(regime);

@@ -250,7 +250,7 @@ SubnetPlan plan_of_regime(const ExperimentSpec& spec, Regime regime,
                     "which is of "
                     "{} construction. Leave the regime out, or set another subnetwork.assignment.",
                     name_of(regime), name_of(subnetwork.construction)));
-  if (spec.model.kind.is<OwnSpec>() && own_network() && !own_network()->has_slices && !is_same_construction)
+  if (!spec.model.has_slices() && !is_same_construction)
     throw UsageError(fmt::format(
         "--regimes {}: the branches of a network in Python have no slices. Leave it out.", name_of(regime)));
   if (saved_plan && is_same_construction) {

@@ -92,8 +92,7 @@ void check_rule(const ExperimentSpec& spec, const Positions& positions, size_t i
 
 /// Checks that the model has what is divided.
 void check_construction(const ExperimentSpec& spec, const Positions& positions) {
-  const auto& network = spec.model.kind.is<OwnSpec>() ? spec.model.kind.as<OwnSpec>().network : nullptr;
-  if (network && !network->has_slices && spec.subnetwork.construction == Construction::kNeuron)
+  if (!spec.model.has_slices() && spec.subnetwork.construction == Construction::kNeuron)
     fail_at(positions.of("subnetwork.construction"), "subnetwork.construction",
             "found neuron, expected block: the branches of a network in Python are not divided into slices");
 }

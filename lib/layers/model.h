@@ -38,9 +38,8 @@ struct ForwardMode {
 
 /// The last layer: logits = linear(features, weight, bias).
 struct Head {
-  at::Tensor
-      weight;       ///< [K, W], with K classes or K tokens in the vocabulary; undefined: features are logits
-  at::Tensor bias;  ///< [K]; undefined: no bias
+  at::Tensor weight;  ///< [K, W], K classes or tokens of the vocabulary; undefined: features are logits
+  at::Tensor bias;    ///< [K]; undefined: no bias
 
   at::Tensor logits(const at::Tensor& features) const;  ///< [.., W] -> [.., K]
   int64_t outputs(const at::Tensor& features) const;    ///< K

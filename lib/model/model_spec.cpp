@@ -20,6 +20,11 @@ T of_images(const ModelSpec& spec, const Get& get) {
   });
 }
 
+/// nullptr: a model of the program, or a spec of another program's network.
+const OwnNetwork* network_of(const ModelSpec& spec) {
+  return spec.kind.is<OwnSpec>() ? spec.kind.as<OwnSpec>().network.get() : nullptr;
+}
+
 }  // namespace
 
 int64_t heads_of_width(int64_t width, int64_t head_size) {
@@ -73,9 +78,13 @@ std::optional<int64_t> ModelSpec::most_tokens() const {
 }
 
 bool ModelSpec::draws_random_numbers() const {
-  if (dropout > 0 || stochastic_depth > 0) return true;
-  const auto& network = kind.is<OwnSpec>() ? kind.as<OwnSpec>().network : nullptr;
-  return network && network->draws_random_numbers;
+  const OwnNetwork* const network = network_of(*this);
+  return dropout > 0 || stochastic_depth > 0 || (network && network->draws_random_numbers);
+}
+
+bool ModelSpec::has_slices() const {
+  const OwnNetwork* const network = network_of(*this);
+  return !network || network->has_slices;
 }
 
 void resolve_model(ModelSpec& spec) {

@@ -48,6 +48,8 @@ struct ModelSpec {
   }
   /// Whether training draws random numbers in the model.
   bool draws_random_numbers() const;
+  /// Whether the width of its branches divides into slices, for construction neuron.
+  bool has_slices() const;
   int branches_per_block() const {
     return kind.visit([](const auto& model) { return model.branches_per_block; });
   }

@@ -37,9 +37,8 @@ const OwnNetwork& OwnSpec::network_or_throw() const {
   if (!network)
     throw UsageError(
         "model.name: own is a network of your own. Name it: --network FILE.py:CLASS; or, if a program that "
-        "uses "
-        "the libraries made the run (examples/own_model), use that program. For another model: sdp-train "
-        "spec");
+        "uses the libraries made the run (examples/own_model), use that program. For another model: "
+        "sdp-train spec");
   return *network;
 }
 

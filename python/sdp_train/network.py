@@ -71,7 +71,7 @@ class Network(nn.Module):
         branch = self.branches()[i]
         while isinstance(branch, nn.Sequential) and len(branch) > 0:
             branch = branch[-1]
-        return [p for p in branch.parameters() if p is not None] if isinstance(branch, LAYERS) else []
+        return list(branch.parameters()) if isinstance(branch, LAYERS) else []
 
     def features(self, x: Tensor, around: Pass) -> Tensor:
         """The input of `head`."""
@@ -102,7 +102,7 @@ class Network(nn.Module):
 
     def run(self, x: Tensor, around: Pass) -> Tensor:
         features = self.features(x, around)
-        return features if isinstance(self.head, nn.Linear) else self.head(features)
+        return features if self.linear_head() else self.head(features)
 
     def linear_head(self) -> nn.Linear | None:
         return self.head if isinstance(self.head, nn.Linear) else None

@@ -158,7 +158,7 @@ class Structure:
                     f"branch {i} is not a module of {type(root).__name__}. Expected one, assigned to an attribute"
                 )
         names = [modules[branch] for branch in branches]
-        branch_of = self._branches_of_parameters(branches, names)
+        self._check_parameters(names)
         instance = Instance(self)
         around = DescribingPass(names)
         section_of: dict[str, int] = {}
@@ -185,11 +185,11 @@ class Structure:
         is_scaled = all(scaled)
         parameters = []
         for parameter, name in self._names.items():
-            branch = branch_of.get(name)
+            branch = self._branch_of(name, names)
             # What no module reads in its own forward pass may be read first.
-            place = (section_of.get(name, -1), 1) if branch is None else (branch, 0)
-            scales = is_scaled and branch is not None and id(parameter) in scaled[branch]
-            parameters.append((place, name, list(parameter.shape), self.role(name), -1 if branch is None else branch, scales))
+            place = (section_of.get(name, -1), 1) if branch < 0 else (branch, 0)
+            scales = is_scaled and branch >= 0 and id(parameter) in scaled[branch]
+            parameters.append((place, name, list(parameter.shape), self.role(name), branch, scales))
         parameters.sort(key=lambda p: p[0])
         head = self.template.linear_head()
         return {
@@ -200,22 +200,18 @@ class Structure:
             "outputs": head.out_features if head else output.shape[-1],
         }
 
-    def _branches_of_parameters(self, branches: list[nn.Module], names: list[str]) -> dict[str, int]:
-        branch_of: dict[str, int] = {}
-        for i, branch in enumerate(branches):
-            for parameter in branch.parameters():
-                name = self._names[parameter]
-                users = {self._branch_of(f"{module}.{own}", names) for module, own in self.slots[name]}
-                if len(users) > 1:
-                    raise NetworkError(
-                        f"the parameter {name} of branch {names[i]} is also used elsewhere. Expected parameters of one branch: "
-                        "a worker that lacks the branch lacks its parameters"
-                    )
-                branch_of[name] = i
-        return branch_of
+    def _check_parameters(self, branches: list[str]) -> None:
+        for name, slots in self.slots.items():
+            users = {self._branch_of(f"{module}.{own}", branches) for module, own in slots}
+            if len(users) > 1:
+                raise NetworkError(
+                    f"the parameter {name} of branch {branches[max(users)]} is also used elsewhere. Expected parameters of one "
+                    "branch: a worker that lacks the branch lacks its parameters"
+                )
 
     @staticmethod
     def _branch_of(name: str, branches: list[str]) -> int:
+        """Of a parameter or buffer; -1: outside of the branches."""
         return next((i for i, branch in enumerate(branches) if name.startswith(branch + ".")), -1)
 
     def role(self, name: str) -> str:
