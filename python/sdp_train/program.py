@@ -29,9 +29,9 @@ def extension() -> Any:
     try:
         import _sdp_train
     except ImportError as error:
-        fail(f"the extension of sdp-train cannot be loaded: {error}. Build it with torch {torch.__version__} and this Python")
-    if _sdp_train.torch_version != torch.__version__.partition("+")[0]:
-        fail(f"the extension of sdp-train is of torch {_sdp_train.torch_version}, and this is {torch.__version__}. Build it")
+        fail(f"the extension of sdp-train cannot be loaded: {error}. Install sdp-train-python for this Python, or build it")
+    if (wanted := _sdp_train.torch_version) != torch.__version__.partition("+")[0]:
+        fail(f"the extension of sdp-train is of torch {wanted}, this torch is {torch.__version__}. Install torch=={wanted}")
     return _sdp_train
 
 

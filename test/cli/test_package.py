@@ -46,7 +46,7 @@ def environment(packages, tmp_path, libraries=()):
 
 def test_what_is_in_the_wheel_and_in_the_archive(packages, tmp_path):
     """Nothing of this machine; the dependencies of set-up. Built on Debian 12, it runs on RHEL 9 and Ubuntu 22.04."""
-    (wheel,), (archive,) = packages.glob("*.whl"), packages.glob("*.tar.gz")
+    (wheel,), (archive,) = packages.glob("sdp_train-*.whl"), packages.glob("*.tar.gz")
     zipfile.ZipFile(wheel).extractall(tmp_path / "wheel")
     tarfile.open(archive).extractall(tmp_path / "archive", filter="data")
     programs = [path for path in tmp_path.rglob("*") if path.name == "sdp-train" and path.parent.name == "bin"]
@@ -76,6 +76,45 @@ def test_a_wheel_trains_and_reports(packages, tmp_path):
     assert "accuracy" in run(program, "report", "runs", cwd=work)
     assert "one_node.sbatch" in os.listdir(work / "scripts/slurm")
     assert run(env / "bin/python", "-c", "import sdp_lab; print(len(sdp_lab.load('runs')))", cwd=work) == "1\n"
+
+
+NETWORK = """
+import torch
+import sdp_train
+
+class Net(sdp_train.Network):
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 4, stride=4)
+        self.blocks = torch.nn.ModuleList(torch.nn.Conv2d(8, 8, 3, padding=1) for _ in range(4))
+        self.fc = torch.nn.Linear(8, 10)
+
+    def branches(self):
+        return list(self.blocks)
+
+    def head(self, x):
+        return self.fc(x.mean((2, 3)))
+
+if __name__ == "__main__":
+    sdp_train.train("net.yaml", Net, processes=2)
+"""
+EXPERIMENT = """
+name: net
+model: {name: own, num_classes: 10}
+data: {name: cifar10, path: examples/data}
+subnetwork: {workers: 4, coverage: 2/4}
+train: {max_steps: 2}
+"""
+
+
+def test_wheels_train_a_network_in_python(packages, tmp_path):
+    everything = [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")]
+    env, _ = environment(packages, tmp_path, everything)
+    work = shutil.copytree(env / "share/sdp-train", env.parent / "work")
+    (work / "net.py").write_text(NETWORK)
+    (work / "net.yaml").write_text(EXPERIMENT)
+    run(env / "bin/python", "net.py", cwd=work)
+    assert "accuracy" in run(env / "bin/sdp-train", "eval", "--run", "runs/net", "--network", "net.py:Net", cwd=work)
 
 
 def test_libtorch_of_another_folder_of_the_same_python(packages, tmp_path):
