@@ -7,9 +7,12 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <exception>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -71,13 +74,9 @@ struct Names {
 };
 
 struct NetworkNames {
-  std::vector<Names> of_branch;
-  Names shared;
+  std::map<std::optional<int>, Names> of;  ///< by branch
+  int branches = 0;
   std::vector<std::string> head;  ///< weight and bias, if the head is one linear layer
-
-  const Names& of(std::optional<int> branch) const {
-    return branch ? of_branch.at(static_cast<size_t>(*branch)) : shared;
-  }
 };
 
 /// Seeds what Python's modules draw with next. `seed` is that of the pass, and `place` one of the model, so
@@ -134,10 +133,7 @@ class Pass {
 class PythonModel : public Model {
  public:
   PythonModel(Held instance, std::shared_ptr<const NetworkNames> names, const DropRates& drop)
-      : instance_(std::move(instance)),
-        names_(std::move(names)),
-        drop_(drop),
-        is_bound_(names_->of_branch.size(), false) {}
+      : instance_(std::move(instance)), names_(std::move(names)), drop_(drop) {}
 
   void bind_shared(const TensorSource& source) override {
     bind(std::nullopt, source);
@@ -147,11 +143,11 @@ class PythonModel : public Model {
   }
   void bind_branch(int branch, const TensorSource& source) override {
     bind(branch, source);
-    is_bound_.at(static_cast<size_t>(branch)) = true;
+    bound_.insert(branch);
   }
   void unbind_branch(int branch) override {
-    is_bound_.at(static_cast<size_t>(branch)) = false;
-    in_python([&] { instance_->attr("unbind")(names_->of(branch).parameters); });
+    bound_.erase(branch);
+    in_python([&] { instance_->attr("unbind")(names_->of.at(branch).parameters); });
   }
   Head head() const override { return head_; }
 
@@ -175,7 +171,7 @@ class PythonModel : public Model {
   friend class Pass;
 
   void bind(std::optional<int> branch, const TensorSource& source) {
-    const Names& names = names_->of(branch);
+    const Names& names = names_->of.at(branch);
     in_python([&] {
       py::dict parameters, buffers;
       for (const std::string& name : names.parameters)
@@ -189,7 +185,7 @@ class PythonModel : public Model {
   const Held instance_;
   const std::shared_ptr<const NetworkNames> names_;
   const DropRates drop_;
-  std::vector<bool> is_bound_;
+  std::set<int> bound_;  ///< branches
   Head head_;
 };
 
@@ -197,7 +193,7 @@ py::object Pass::branch(int branch, const at::Tensor& x, const py::object& f) {
   without_lock([&] {
     if (mode_.before_branch) mode_.before_branch(branch);
   });
-  if (!model_.is_bound_.at(static_cast<size_t>(branch))) return py::none();
+  if (!model_.bound_.contains(branch)) return py::none();
   const Recipe recipe = [f = hold(f), instance = model_.instance_, branch, device = device_, seed = seed_](
                             const at::Tensor& input, bool again) {
     seed_default_generator(seed, static_cast<uint64_t>(2 * branch + 1), device);
@@ -207,8 +203,8 @@ py::object Pass::branch(int branch, const at::Tensor& x, const py::object& f) {
     });
   };
   return py::cast(without_lock([&] {
-    at::Tensor out = drop_randomly(run_branch(recipe, x, mode_), model_.drop_, branch,
-                                   static_cast<int>(model_.is_bound_.size()), mode_);
+    at::Tensor out =
+        drop_randomly(run_branch(recipe, x, mode_), model_.drop_, branch, model_.names_->branches, mode_);
     if (const double scale = branch_scale(mode_, branch); scale != 1) out = out * scale;
     return out;
   }));
@@ -258,55 +254,46 @@ void check_outputs(const OwnSpec& spec, const py::dict& described) {
   if (spec.reads_tokens && described["head"].cast<py::list>().size() != 1)
     throw UsageError(
         "the head of a network that reads tokens is not torch.nn.Linear(width, vocab_size, bias=False), "
-        "whose "
-        "logits are computed a chunk of tokens at a time. Assign such a layer to `head`");
+        "whose logits are computed a chunk of tokens at a time. Assign such a layer to `head`");
 }
 
 /// Without FLOPs. With the lock.
 ModelLayout layout_of_description(const Held& structure, const OwnSpec& spec, const py::dict& described) {
   const auto initializer = std::make_shared<PythonInitializer>(structure);
-  const auto branch_of = [](const py::handle& branch) {
-    const int index = branch.cast<int>();
-    return index < 0 ? std::nullopt : std::optional<int>(index);
-  };
   ModelLayout layout;
-  for (const py::handle& branch : described["branches"]) {
-    const auto [name, in, out] = branch.cast<std::tuple<std::string, int64_t, int64_t>>();
+  using Branch = std::tuple<std::string, int64_t, int64_t>;
+  for (const auto& [name, in, out] : described["branches"].cast<std::vector<Branch>>()) {
     const int block = static_cast<int>(layout.branches.size()) / spec.branches_per_block;
     layout.branches.push_back({.name = name, .block = block, .stream = {in, out}, .hidden_width = 1});
   }
-  for (const py::handle& parameter : described["parameters"]) {
-    const auto fields = parameter.cast<py::tuple>();
-    layout.parameters.push_back({.name = fields[0].cast<std::string>(),
-                                 .shape = fields[1].cast<std::vector<int64_t>>(),
-                                 .role = role_named(fields[2].cast<std::string>()),
+  using Parameter = std::tuple<std::string, std::vector<int64_t>, std::string, std::optional<int>, bool>;
+  for (const auto& [name, shape, role, branch, scales] :
+       described["parameters"].cast<std::vector<Parameter>>())
+    layout.parameters.push_back({.name = name,
+                                 .shape = shape,
+                                 .role = role_named(role),
                                  .init = {},
-                                 .branch = branch_of(fields[3]),
+                                 .branch = branch,
                                  .slice = {},
-                                 .scales_branch_output = fields[4].cast<bool>(),
+                                 .scales_branch_output = scales,
                                  .own_init = initializer});
-  }
-  for (const py::handle& buffer : described["buffers"]) {
-    const auto fields = buffer.cast<py::tuple>();
-    layout.buffers.push_back({.name = fields[0].cast<std::string>(),
-                              .shape = fields[1].cast<std::vector<int64_t>>(),
-                              .initial = fields[2].cast<double>(),
-                              .branch = branch_of(fields[3]),
-                              .slice = {}});
-  }
+  using Buffer = std::tuple<std::string, std::vector<int64_t>, double, std::optional<int>>;
+  for (const auto& [name, shape, initial, branch] : described["buffers"].cast<std::vector<Buffer>>())
+    layout.buffers.push_back(
+        {.name = name, .shape = shape, .initial = initial, .branch = branch, .slice = {}});
   return layout;
 }
 
 NetworkNames names_of(const ModelLayout& layout, std::vector<std::string> head) {
-  NetworkNames names{
-      .of_branch = std::vector<Names>(layout.branches.size()), .shared = {}, .head = std::move(head)};
-  const auto of = [&](std::optional<int> branch) -> Names& {
-    return branch ? names.of_branch.at(static_cast<size_t>(*branch)) : names.shared;
-  };
+  NetworkNames names{.of = {{std::nullopt, {}}},
+                     .branches = static_cast<int>(layout.branches.size()),
+                     .head = std::move(head)};
+  for (int branch = 0; branch < names.branches; ++branch)
+    names.of[branch];  // also of a branch without parameters
   for (const ParameterLayout& parameter : layout.parameters)
-    of(parameter.branch).parameters.push_back(parameter.name);
+    names.of[parameter.branch].parameters.push_back(parameter.name);
   for (const BufferLayout& buffer : layout.buffers)
-    of(buffer.branch).buffers.push_back(buffer.name);
+    names.of[buffer.branch].buffers.push_back(buffer.name);
   return names;
 }
 

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -16,29 +16,18 @@ class NetworkError(Exception):
     """The network cannot be divided. The message says what to change."""
 
 
-class Pass(Protocol):
-    """What happens around the branches of a forward pass."""
+class Pass:
+    """What happens around the branches of a forward pass. Here nothing: all branches are present, as outside of the program."""
 
-    changes_output: bool
+    changes_output = False
     """Whether a branch's output is scaled or dropped at random."""
 
     def branch(self, i: int, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor | None:
         """f(x) of branch i; None if the branch is absent."""
-
-    def end(self, i: int) -> None:
-        """The output of branch i was added."""
-
-
-class WholePass:
-    """The network with all its branches, outside of the program."""
-
-    changes_output = False
-
-    def branch(self, i: int, x: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor | None:
         return f(x)
 
     def end(self, i: int) -> None:
-        pass
+        """The output of branch i was added."""
 
 
 class Network(nn.Module):
@@ -92,7 +81,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits, with all branches."""
-        return self.head(self.features(x, WholePass()))
+        return self.head(self.features(x, Pass()))
 
     # What Structure and Instance use.
 

@@ -64,10 +64,8 @@ def parameters_without_memory() -> Iterator[None]:
         nn.Module.register_parameter = register
 
 
-class DescribingPass:
+class DescribingPass(Pass):
     """Notes what passes through the branches."""
-
-    changes_output = False
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -85,9 +83,6 @@ class DescribingPass:
             raise NetworkError(f"branch {self.names[i]} returns {type(out).__name__}, expected one tensor")
         self.stream[i] = (x, out)
         return out
-
-    def end(self, i: int) -> None:
-        pass
 
 
 class Structure:
@@ -187,8 +182,8 @@ class Structure:
         for parameter, name in self._names.items():
             branch = self._branch_of(name, names)
             # What no module reads in its own forward pass may be read first.
-            place = (section_of.get(name, -1), 1) if branch < 0 else (branch, 0)
-            scales = is_scaled and branch >= 0 and id(parameter) in scaled[branch]
+            place = (section_of.get(name, -1), 1) if branch is None else (branch, 0)
+            scales = is_scaled and branch is not None and id(parameter) in scaled[branch]
             parameters.append((place, name, list(parameter.shape), self.role(name), branch, scales))
         parameters.sort(key=lambda p: p[0])
         head = self.template.linear_head()
@@ -204,15 +199,16 @@ class Structure:
         for name, slots in self.slots.items():
             users = {self._branch_of(f"{module}.{own}", branches) for module, own in slots}
             if len(users) > 1:
+                branch = max(user for user in users if user is not None)
                 raise NetworkError(
-                    f"the parameter {name} of branch {branches[max(users)]} is also used elsewhere. Expected parameters of one "
+                    f"the parameter {name} of branch {branches[branch]} is also used elsewhere. Expected parameters of one "
                     "branch: a worker that lacks the branch lacks its parameters"
                 )
 
     @staticmethod
-    def _branch_of(name: str, branches: list[str]) -> int:
-        """Of a parameter or buffer; -1: outside of the branches."""
-        return next((i for i, branch in enumerate(branches) if name.startswith(branch + ".")), -1)
+    def _branch_of(name: str, branches: list[str]) -> int | None:
+        """Of a parameter or buffer."""
+        return next((i for i, branch in enumerate(branches) if name.startswith(branch + ".")), None)
 
     def role(self, name: str) -> str:
         """norm, bias or weight, as ParameterRole."""
