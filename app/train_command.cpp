@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "comm/cores.h"
 #include "comm/launcher.h"
+#include "command_line.h"
 #include "commands.h"
 #include "cost/make_experiment.h"
 #include "engine/device.h"
@@ -93,6 +95,13 @@ int processes_of_run(const ExperimentSpec& spec, std::optional<int64_t> asked_fo
                            devices > 0 ? devices : available_cores());
 }
 
+/// What a command about the run needs to find a network of the user's own.
+std::string network_option(const ExperimentSpec& spec) {
+  if (!spec.model.kind.is<OwnSpec>()) return "";
+  const char* const network = std::getenv(kNetworkVariable);
+  return " --network " + (network ? shell_word(network) : "FILE.py:CLASS");
+}
+
 int train_command(const TrainArguments& arguments) {
   const pid_t parent = getppid();
   StopSignals signals(static_cast<int>(ExitCode::kPreempted));
@@ -116,7 +125,7 @@ int train_command(const TrainArguments& arguments) {
                               {.resume = arguments.resume, .warnings = loaded.warnings, .parent = parent});
     if (code == 0 && !arguments.smoke && (!ranks || ranks->rank == 0))
       print_notice("sdp-train export --run " + shell_word(run_folder_of(spec).dir.string()) +
-                   " --out model.safetensors writes the model");
+                   network_option(spec) + " --out model.safetensors writes the model");
     return code;
   }
   // Invalid experiments are refused before anything starts.
