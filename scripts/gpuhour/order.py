@@ -1,4 +1,5 @@
-"""The jobs in the order in which calls run them: the first 520 s answer the most important questions."""
+"""The jobs in the order in which calls run them. The first 520 s answer the most important questions about exactness and speed;
+then follows what the method reaches at the paper's width."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,7 +11,7 @@ FIRST_TESTS = "ops", "linear_cross_entropy", "memory", "model"
 SLOW_TESTS = "engine", "train", *(f"model_{model}_parity" for model in ("resnet", "swin", "vit", "gpt2", "llama"))
 
 
-def jobs_of(context: Context, epochs: int) -> list[Job]:
+def jobs_of(context: Context, epochs: int | None) -> list[Job]:
     backend, *others = ("nccl", "gloo") if context.on_gpu else ("gloo",)
     slower = 3 if context.on_gpu else 30  # than estimated: a job that takes longer is ended
 
@@ -59,5 +60,6 @@ def jobs_of(context: Context, epochs: int) -> list[Job]:
     rest += [job("faults", f"out of memory by {name}", 30, faults.out_of_memory, name) for name in (backend, *others)]
     rest += [job("suite", name, 90 if name in SLOW_TESTS else 20, suite.run_test, name)
              for name in suite.tests_of(context) if name not in FIRST_TESTS]
-    rest += [job("learning", method, 200, learning.train, method, epochs, takes_what_is_left=True) for method in learning.METHODS]
-    return first + rest
+    learned = [job("learning", label, 150, learning.train, label, epochs, takes_what_is_left=True)
+               for label in learning.packed_points(context.home)]
+    return first + learned + rest

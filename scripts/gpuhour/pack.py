@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tarfile
 
-from gpuhour import parity
+from gpuhour import learning, parity
 from gpuhour.images import pack_images, write_noise_images, write_noise_tokens
 from gpuhour.jobs import EARLIER, Context
 
@@ -108,6 +108,7 @@ def pack(context: Context, folder: pathlib.Path, cifar10: pathlib.Path | None, q
         (folder / EARLIER).parent.mkdir(parents=True)
         shutil.copy2(home / EARLIER, folder / EARLIER)
     write_noise(folder / "pack")
+    (folder / "pack" / "learning.json").write_text(json.dumps(learning.points(home), indent=1) + "\n")
     tests = pack_tests(home, context.fresh("tests"), folder / "pack" / "tests.tar.xz")
     if cifar10:
         pack_images(cifar10, folder / "pack" / "cifar10.zip", quality)
