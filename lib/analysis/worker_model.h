@@ -31,7 +31,7 @@ class WorkerModel {
   /// Gradient of the part of the unit's parameter that the worker owns, flat; zeros if the loss does not
   /// depend on it.
   at::Tensor slice_gradient(int parameter, int unit) const {
-    return store_.slice_gradient(0, parameter, unit);
+    return store_.flat_gradient(0, parameter, unit);
   }
   /// Gradient of everything that the worker owns of the parameter, in the worker's shape.
   at::Tensor gradient(int parameter) const;

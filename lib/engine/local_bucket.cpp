@@ -98,17 +98,19 @@ void LocalBucket::add_state_tensors(bool in_place) {
     moments_.push_back(at::zeros({elements_.updated}, sum_options_));
   if (has_master_values(layout_.type, context_.exchanges.options.precision))
     master_ = at::empty({elements_.updated}, sum_options_);
-  if (!in_place || updated_slices_.empty()) {
+  if (in_place && !updated_slices_.empty()) {
+    sent_values_ = slices_in(exchange_of(ExchangeKind::kGatherValues).sent());
+    for (const SliceRange& range : updated_slices_) {
+      places_.push_back(context_.store.slice(range.parameter, range.unit)
+                            .view({-1})
+                            .narrow(0, range.begin, range.elements()));
+      update_sizes_.push_back(range.elements());
+    }
+  } else {
     update_sizes_ = {elements_.updated};
-    return;
   }
-  sent_values_ = slices_in(exchange_of(ExchangeKind::kGatherValues).sent());
-  for (const SliceRange& range : updated_slices_) {
-    places_.push_back(context_.store.slice(range.parameter, range.unit)
-                          .view({-1})
-                          .narrow(0, range.begin, range.elements()));
-    update_sizes_.push_back(range.elements());
-  }
+  for (const at::Tensor& moment : moments_)
+    update_state_.push_back(moment.split_with_sizes(update_sizes_));
 }
 
 std::vector<SliceRange> LocalBucket::slices_in(const std::vector<SegmentRange>& ranges) const {
@@ -141,14 +143,18 @@ LocalBucket::Writes LocalBucket::writes_of(const std::vector<SegmentRange>& rang
 void LocalBucket::accumulate(int local_slot, int parameter) {
   allocate_accumulator();
   const int worker = context_.store.slots()[local_slot].worker;
-  for (const SliceRange& slice : held_slices_)
+  for (size_t i = 0; i < held_slices_.size(); ++i) {
+    const SliceRange& slice = held_slices_[i];
     if (slice.parameter == parameter && context_.plan.holding(worker, slice.unit) == Holding::kOwned)
-      accumulator_.narrow(0, slice.offset, slice.elements())
-          .add_(context_.store.slice_gradient(local_slot, parameter, slice.unit));
+      sums_[i].add_(context_.store.slice_gradient(local_slot, parameter, slice.unit));
+  }
 }
 
 void LocalBucket::allocate_accumulator() {
-  if (!accumulator_.defined()) accumulator_ = at::zeros({elements_.held}, sum_options_);
+  if (accumulator_.defined()) return;
+  accumulator_ = at::zeros({elements_.held}, sum_options_);
+  for (const SliceRange& slice : held_slices_)
+    sums_.push_back(context_.store.view_as_gradient(accumulator_, slice.offset, slice.parameter, slice.unit));
 }
 
 void LocalBucket::begin(ExchangeKind kind) {
@@ -185,10 +191,11 @@ void LocalBucket::take_gradients(LocalExchange& exchange) {
     contribution_ = {accumulator_};
   else if (!places_.empty() && elements_.has_one_summand)
     for (const SliceRange& range : updated_slices_)
-      contribution_.push_back(context_.store.slice_gradient(/*local_slot=*/0, range.parameter, range.unit));
+      contribution_.push_back(context_.store.flat_gradient(/*local_slot=*/0, range.parameter, range.unit));
   else
     pack_gradients(exchange);
   accumulator_ = at::Tensor();
+  sums_.clear();
   if (!accumulates)
     for (int parameter : first_of_)
       context_.store.release_gradients(/*local_slot=*/0, parameter);
@@ -199,7 +206,7 @@ void LocalBucket::pack_gradients(LocalExchange& exchange) {
   for (const SliceRange& slice : held_slices_)
     gradients.push_back(accumulator_.defined()
                             ? accumulator_.narrow(0, slice.offset, slice.elements())
-                            : context_.store.slice_gradient(/*local_slot=*/0, slice.parameter, slice.unit));
+                            : context_.store.flat_gradient(/*local_slot=*/0, slice.parameter, slice.unit));
   FlatCopies copies;
   const auto pack = [&](const std::vector<SliceRange>& slices, const at::Tensor& to) {
     for (const SliceRange& range : slices)
@@ -320,13 +327,11 @@ void LocalBucket::step(UpdateStep rates) {
 }
 
 UpdateTensors LocalBucket::update_tensors() const {
-  UpdateTensors tensors{.values = places_, .gradients = gradients_};
+  UpdateTensors tensors{.values = places_, .gradients = gradients_, .state = update_state_};
   if (places_.empty()) tensors.values = {new_values_};
   if (gradients_.at(0).dtype() != sum_options_.dtype()) tensors.gradients = {gradients_[0].to(sum_options_)};
   if (tensors.gradients.size() != update_sizes_.size())
     tensors.gradients = tensors.gradients[0].split_with_sizes(update_sizes_);
-  for (const at::Tensor& moment : moments_)
-    tensors.state.push_back(moment.split_with_sizes(update_sizes_));
   return tensors;
 }
 

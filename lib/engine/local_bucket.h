@@ -160,8 +160,10 @@ class LocalBucket {
   /// empty.
   std::vector<at::Tensor> places_;
   std::vector<int64_t> update_sizes_;  ///< of the tensors that an update changes: `places_` or `new_values_`
-  at::Tensor new_values_;              ///< sum type, [updated]; from step() until they are gathered
-  at::Tensor accumulator_;             ///< sum type, [held]; from the first gradient until the bucket is sent
+  std::vector<std::vector<at::Tensor>> update_state_;  ///< `moments_`, each in as many tensors
+  at::Tensor new_values_;         ///< sum type, [updated]; from step() until they are gathered
+  at::Tensor accumulator_;        ///< sum type, [held]; from the first gradient until the bucket is sent
+  std::vector<at::Tensor> sums_;  ///< views of it by held slice, in the shapes of gradients
   std::vector<at::Tensor> contribution_;  ///< of this process to `gradients_`, during a reduction
   std::vector<at::Tensor> gradients_;
   int64_t reductions_ = 0;  ///< number of this step's reductions summed in `gradients_`

@@ -24,6 +24,14 @@ int64_t bytes_in(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.nbytes());
 }
 
+/// tensor.as_strided() without the dispatcher and autograd, whose work takes the host longer than the view.
+at::Tensor view_of(const at::Tensor& tensor, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
+  auto view = tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(c10::VariableVersion(/*version=*/0),
+                                                                    /*allow_tensor_metadata_change=*/true);
+  view->set_sizes_and_strides(sizes, strides, offset);
+  return at::Tensor(std::move(view));
+}
+
 }  // namespace
 
 at::Tensor SlotTensors::find_parameter(const std::string& name, int part) const {
@@ -123,12 +131,33 @@ std::vector<int> ParameterStore::owned_parameters(int local_slot) const {
   return parameters;
 }
 
+bool ParameterStore::is_sliced(int parameter, int unit) const {
+  return unit != kSharedUnit && plan_.construction == Construction::kNeuron &&
+         plan_.layout.parameters[parameter].slice;
+}
+
 at::Tensor ParameterStore::slice_gradient(int local_slot, int parameter, int unit) const {
   const SlotTensors::OwnedPart& part = slot(local_slot).owned_.at(parameter);
-  const ParameterLayout& layout = plan_.layout.parameters[parameter];
   const at::Tensor& gradient = part.leaf.grad();
-  if (gradient.defined()) return slice_view(gradient, layout.slice, plan_, part.units, unit).reshape({-1});
-  return at::zeros({plan_.elements_of(layout, unit)}, part.leaf.options());
+  if (!is_sliced(parameter, unit)) return gradient.defined() ? gradient : at::zeros_like(part.leaf);
+  if (!gradient.defined()) return at::zeros(slice(parameter, unit).sizes(), part.leaf.options());
+  return slice_view(gradient, plan_.layout.parameters[parameter].slice, plan_, part.units, unit);
+}
+
+at::Tensor ParameterStore::flat_gradient(int local_slot, int parameter, int unit) const {
+  const at::Tensor gradient = slice_gradient(local_slot, parameter, unit);
+  if (is_sliced(parameter, unit)) return gradient.reshape({-1});
+  return view_of(gradient, {gradient.numel()}, {1}, /*offset=*/0);
+}
+
+at::Tensor ParameterStore::view_as_gradient(const at::Tensor& flat, int64_t offset, int parameter,
+                                            int unit) const {
+  if (is_sliced(parameter, unit)) {
+    const at::Tensor like = slice(parameter, unit);
+    return flat.narrow(0, offset, like.numel()).view(like.sizes());
+  }
+  const at::Tensor& like = stored_.lower_bound({parameter, {}})->second;
+  return view_of(flat, like.sizes(), like.strides(), offset);
 }
 
 void ParameterStore::release_gradients(int local_slot, int parameter) {

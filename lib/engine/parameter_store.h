@@ -80,8 +80,13 @@ class ParameterStore {
   const at::Tensor& leaf(int local_slot, int parameter) const {
     return slot(local_slot).owned_.at(parameter).leaf;
   }
-  /// Flat gradient of a unit's slice of the parameter from the slot's backward pass; zeros if there is none.
+  /// The gradient of a unit's slice of the parameter from the slot's backward pass; zeros if there is none.
+  /// Of a parameter that is not sliced, the tensor that autograd has left; else a view in the slice's shape.
   at::Tensor slice_gradient(int local_slot, int parameter, int unit) const;
+  /// Likewise, flat.
+  at::Tensor flat_gradient(int local_slot, int parameter, int unit) const;
+  /// A view of the flat tensor's elements from `offset` on in the shape of slice_gradient().
+  at::Tensor view_as_gradient(const at::Tensor& flat, int64_t offset, int parameter, int unit) const;
   /// Frees the parameter's gradient. Does nothing if the slot owns no part of the parameter.
   void release_gradients(int local_slot, int parameter);
 
@@ -93,6 +98,8 @@ class ParameterStore {
 
  private:
   void make_slot(Slot slot);
+  /// Whether the unit's part of the parameter is a slice of it.
+  bool is_sliced(int parameter, int unit) const;
 
   const SubnetPlan& plan_;
   const ExchangePlan& exchanges_;

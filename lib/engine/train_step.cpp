@@ -109,7 +109,8 @@ void TrainStep::pass(int64_t step, int64_t micro_batch, size_t slot, const Tenso
   engine.begin_backward(place.local_slot, /*last=*/is_reduced && place.is_last_of_engine());
   loss.backward();
   engine.end_backward();
-  result.losses[static_cast<int64_t>(slot)] += loss.detach() / static_cast<double>(train.accumulate_steps);
+  result.losses.select(0, static_cast<int64_t>(slot))
+      .add_(loss.detach(), /*alpha=*/1 / static_cast<double>(train.accumulate_steps));
   if (correct.defined()) {
     result.correct += correct;
     result.counted += batch.labels.numel();

@@ -52,8 +52,7 @@ constexpr int64_t kBits = 8;
 
 /// 1, 2, 4, .., 128, computed on the device, so that the host need not wait for a copy.
 at::Tensor bit_values(at::Device device) {
-  const at::Tensor places = at::arange(kBits, at::TensorOptions(at::kByte).device(device));
-  return at::bitwise_left_shift(at::ones_like(places), places);
+  return at::bitwise_left_shift(1, at::arange(kBits, at::TensorOptions(at::kByte).device(device)));
 }
 
 /// [B, S, S, C] of a map [B, C, S, S] in channels_last, whose memory is in that order.

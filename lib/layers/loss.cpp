@@ -105,7 +105,8 @@ TrainingLoss training_loss(const at::Tensor& features, const Head& head, const T
         features.flatten(0, 1), head.weight, targets.labels.flatten(), label_smoothing,
         logit_rows_at_a_time(head.weight.size(0), features.is_cuda() && ops::has_device_kernels()))};
   const at::ScalarType type = at::toOpMathType(features.scalar_type());
-  const at::Tensor logits = head.logits(features).to(type);
+  at::Tensor logits = head.logits(features);
+  if (logits.scalar_type() != type) logits = logits.to(type);
   const auto loss_of = [&](const at::Tensor& labels) {
     return at::cross_entropy_loss(logits, labels, /*weight=*/{}, at::Reduction::Mean,
                                   /*ignore_index=*/-100, label_smoothing);

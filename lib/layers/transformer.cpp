@@ -48,12 +48,13 @@ class Linears : public torch::autograd::Function<Linears> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& x = saved.front();
+    const at::Tensor rows = x.defined() ? x.flatten(0, -2) : x;  // [rows, W]
     variable_list result(saved.size());
     at::Tensor dx;
     for (size_t i = 0; i < gradients.size(); ++i) {
       const at::Tensor gradient = gradients[i].flatten(0, -2);  // [rows, H_i]
       const at::Tensor& weight = saved[i + 1];
-      if (weight.requires_grad()) result[i + 1] = gradient.t().mm(x.flatten(0, -2));
+      if (weight.requires_grad()) result[i + 1] = gradient.t().mm(rows);
       if (!context->needs_input_grad(0)) continue;
       if (dx.defined())
         dx.addmm_(gradient, weight);

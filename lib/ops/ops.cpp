@@ -18,29 +18,34 @@ c10::TypedOperatorHandle<Signature> find(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
 }
 
+/// x.to(type), without calling an operator where x has this type.
+Tensor in_type(const Tensor& x, at::ScalarType type) {
+  return x.scalar_type() == type ? x : x.to(type);
+}
+
 }  // namespace
 
 namespace composed {
 
 Pair rms_norm(const Tensor& x, const Tensor& weight, double eps) {
-  const Tensor wide = x.to(at::toOpMathType(x.scalar_type()));
+  const Tensor wide = in_type(x, at::toOpMathType(x.scalar_type()));
   const Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();  // [.., 1]
-  return {((wide * scale).to(x.scalar_type()) * weight).to(x.scalar_type()), scale};
+  return {in_type(in_type(wide * scale, x.scalar_type()) * weight, x.scalar_type()), scale};
 }
 
 // With n = s x, s = (mean(x^2) + eps)^(-1/2) and g the gradient of n: ds/dx = -s^3 x / W, so
 // dx = s (g - n mean(g n)).
 Pair rms_norm_backward(const Tensor& gradient, const Tensor& x, const Tensor& weight, const Tensor& scale,
                        bool of_weight) {
-  const Tensor normed = x.to(scale.scalar_type()) * scale;
-  const Tensor out = gradient.to(scale.scalar_type());
+  const Tensor normed = in_type(x, scale.scalar_type()) * scale;
+  const Tensor out = in_type(gradient, scale.scalar_type());
   const Tensor products = out * normed;
-  const Tensor sums = at::matmul(products, weight.to(scale.scalar_type())).unsqueeze(-1);  // of g n
+  const Tensor sums = at::matmul(products, in_type(weight, scale.scalar_type())).unsqueeze(-1);  // of g n
   Tensor dx = out * weight;
   dx.addcmul_(normed, sums, -1 / static_cast<double>(x.size(-1))).mul_(scale);
   Tensor dweight;
-  if (of_weight) dweight = products.flatten(0, -2).sum(0).to(weight.scalar_type());
-  return {dx.to(x.scalar_type()), dweight};
+  if (of_weight) dweight = in_type(products.flatten(0, -2).sum(0), weight.scalar_type());
+  return {in_type(dx, x.scalar_type()), dweight};
 }
 
 Tensor swiglu(const Tensor& gate, const Tensor& up) {
@@ -54,17 +59,17 @@ Pair swiglu_backward(const Tensor& gradient, const Tensor& gate, const Tensor& u
 }
 
 Tensor rotate(const Tensor& x, const Tensor& cos, const Tensor& sin, bool inverse) {
-  const std::vector<Tensor> half = x.to(cos.scalar_type()).chunk(2, /*dim=*/-1);
+  const std::vector<Tensor> half = in_type(x, cos.scalar_type()).chunk(2, /*dim=*/-1);
   const Tensor y = at::empty(x.sizes(), cos.options());
   std::vector<Tensor> turned = y.chunk(2, -1);
   const double sign = inverse ? -1 : 1;
   at::mul_out(turned[0], half[0], cos).addcmul_(half[1], sin, -sign);
   at::mul_out(turned[1], half[1], cos).addcmul_(half[0], sin, sign);
-  return y.to(x.scalar_type());
+  return in_type(y, x.scalar_type());
 }
 
 Tensor cross_entropy_(Tensor& logits, const Tensor& labels, double smoothing, bool with_gradient) {
-  Tensor wide = logits.to(at::toOpMathType(logits.scalar_type()));
+  Tensor wide = in_type(logits, at::toOpMathType(logits.scalar_type()));
   const Tensor label = labels.unsqueeze(1);  // [R, 1]
   const Tensor highest = wide.amax(1, /*keepdim=*/true);
   Tensor losses = highest - wide.gather(1, label) * (1 - smoothing);
