@@ -56,6 +56,7 @@ MODELS = {
     "swin_t": Model("swin_t", batch=16, width=96, heads=3),
     "llama_1.3m": Model("llama", 4, 128, heads=4, depth=4, hidden_width=352, vocabulary=1024, length=64),
     "llama_tiny": Model("llama", 4, 64, heads=4, depth=4, hidden_width=176, vocabulary=50257, length=128),
+    "llama_host": Model("llama", 1, 32, heads=2, depth=4, hidden_width=88, vocabulary=128, length=16),
     "llama_134m": Model("llama", 16, 768, heads=12, depth=12, hidden_width=2048, vocabulary=50304, length=1024),
     "llama_1b": Model("llama", 8, 2048, heads=16, depth=18, hidden_width=5120, vocabulary=50304, length=1024),
 }

@@ -1,13 +1,23 @@
-"""Exchanges, memory and times in metrics.jsonl, compared with the plan; and profiles. Settings that change cost and not results:
-test/engine, test/model."""
+"""Exchanges, memory and times in metrics.jsonl, compared with the plan; and profiles, compared with PyTorch's. Settings that
+change cost and not results: test/engine, test/model."""
 
+import collections
 import json
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
 import harness
+from small_models import TOKENS, VOCABULARY
+
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+from benchmark.models import Model  # noqa: E402
+from benchmark.networks import network  # noqa: E402
 
 KINDS = ("activations", "weights", "gradients", "optimizer", "buckets")
 
@@ -73,3 +83,54 @@ def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode,
     assert training == pytest.approx(before, rel=0.02) and evaluation > 1.2 * training
     _, planned = in_training_and_evaluation("planned to reach")
     assert planned == pytest.approx(evaluation, rel=0.05)
+
+
+def operators(trace):
+    """How often a Chrome trace has each operator that no other one calls."""
+    events = [event for event in trace if event.get("cat") == "cpu_op" and re.match("(aten|sdp)::", event["name"])]
+    calls, ends = collections.Counter(), {}
+    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
+        thread = event["pid"], event["tid"]
+        if event["ts"] >= ends.get(thread, 0):
+            calls[event["name"]] += 1
+            ends[thread] = event["ts"] + event["dur"]
+    return calls
+
+
+def operators_in_torch(folder, model):
+    """Of a step in eager mode with the fused optimizer."""
+    module = network(model).to(memory_format=torch.channels_last)
+    inputs, labels = torch.randn(model.batch, 3, 32, 32).to(memory_format=torch.channels_last), torch.zeros(model.batch).long()
+    if model.is_text:
+        inputs = torch.randint(VOCABULARY, (model.batch, TOKENS))
+        labels = inputs.flatten()
+    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
+    for _ in range(2):  # the first allocates the state
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            F.cross_entropy(module(inputs).flatten(0, -2), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    profile.export_chrome_trace(str(folder / "torch.json"))
+    return operators(json.loads((folder / "torch.json").read_text())["traceEvents"]), len(list(module.parameters()))
+
+
+@pytest.mark.parametrize("model,more", [
+    # A ReLU that keeps bits, batches, accuracy, the sum of losses, whether they are finite: as many for any depth.
+    (Model("resnet18", 2, 8), 52),
+    (Model("llama", 2, 32, heads=2, depth=3, hidden_width=48, vocabulary=VOCABULARY, length=TOKENS), 0),
+])  # fmt: skip
+def test_the_host_calls_no_more_operators_than_pytorch(tmp_path, data_of, model, more):
+    def in_a_step(workers):
+        run = harness.train(
+            tmp_path, f"run{workers}", data_of(model.spec()["model"]), 1, **model.spec() | {
+                "optimizer": {"name": "adamw"}, "subnetwork": {"workers": workers, "coverage": "1"},
+                "train": {"max_steps": 8, "precision": "fp32", "profile_steps": 1, "log_every_steps": 100} | model.sizes()["train"],
+            },
+        )  # fmt: skip
+        return operators(json.loads((run / "profile-rank-0.json").read_text())["traceEvents"])
+
+    theirs, parameters = operators_in_torch(tmp_path, model)
+    one, eight = in_a_step(1), in_a_step(8)
+    assert one.total() <= theirs.total() + more, (one.total(), theirs.total(), one - theirs)
+    # A sum for each worker and parameter.
+    assert eight.total() <= 8 * (one.total() + parameters), (eight.total(), one.total(), parameters)
