@@ -147,7 +147,7 @@ at::Tensor ParameterStore::slice_gradient(int local_slot, int parameter, int uni
 at::Tensor ParameterStore::flat_gradient(int local_slot, int parameter, int unit) const {
   const at::Tensor gradient = slice_gradient(local_slot, parameter, unit);
   if (is_sliced(parameter, unit)) return gradient.reshape({-1});
-  return view_of(gradient, {gradient.numel()}, {1}, /*offset=*/0);
+  return view_of(gradient, {gradient.numel()}, {1}, gradient.storage_offset());
 }
 
 at::Tensor ParameterStore::view_as_gradient(const at::Tensor& flat, int64_t offset, int parameter,

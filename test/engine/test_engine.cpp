@@ -218,6 +218,25 @@ TEST_CASE("a worker whose backward pass left no gradients counts as zero gradien
   });
 }
 
+TEST_CASE("a gradient may be a part of a larger tensor") {
+  for (const auto& [workers, processes] : {std::pair(1, 1), std::pair(2, 1), std::pair(2, 2)}) {
+    const Planned c(plain_sgd({.workers = workers, .coverage = "1", .model = "mlp"}), processes);
+    run_engine(c, [&](Engine& engine, Communicator&) {
+      const at::Tensor leaf = zero_leaf(engine, c);
+      const at::Tensor both = at::arange(2 * leaf.numel(), leaf.options().requires_grad(false));
+      const at::Tensor gradient = both.narrow(0, leaf.numel(), leaf.numel()).view(leaf.sizes());
+      const int slots = static_cast<int>(engine.store().slots().size());
+      for (int slot = 0; slot < slots; ++slot) {
+        engine.begin_backward(slot, /*last=*/slot + 1 == slots);
+        engine.store().slot(slot).parameter("head.weight").mutable_grad() = gradient;
+        engine.end_backward();
+      }
+      finish_step(engine, /*lr=*/1);
+      expect(at::equal(leaf.detach(), -gradient), "the gradient");
+    });
+  }
+}
+
 TEST_CASE("the clipped norm counts every parameter once, whichever process holds it") {
   std::vector<double> norms;
   using Way = std::tuple<int64_t, bool, bool>;
