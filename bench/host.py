@@ -7,7 +7,7 @@ Both train the same network on one thread, PyTorch eager with the fused optimize
 sdp-train makes n passes a step, and PyTorch accumulates over n batches. callgrind counts instructions, calls of ATen's operators
 and tensors, which do not depend on what else the machine does. A step's are the difference of a run of many and one of few steps.
 Instructions of operators, ATen's and lib/ops', that no other operator calls are "in operators"; the rest is what Python, bindings,
-autograd's engine and nodes, modules, hooks and copies of pointers cost. Several binaries: a column for each.
+autograd's engine and nodes, modules, hooks and copies of pointers cost. Several binaries: a row for each.
 """
 
 import argparse
