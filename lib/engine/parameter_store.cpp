@@ -132,8 +132,7 @@ std::vector<int> ParameterStore::owned_parameters(int local_slot) const {
 }
 
 bool ParameterStore::is_sliced(int parameter, int unit) const {
-  return unit != kSharedUnit && plan_.construction == Construction::kNeuron &&
-         plan_.layout.parameters[parameter].slice;
+  return sdp::is_sliced(plan_.layout.parameters[parameter].slice, plan_, unit);
 }
 
 at::Tensor ParameterStore::slice_gradient(int local_slot, int parameter, int unit) const {

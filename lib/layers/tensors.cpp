@@ -17,10 +17,6 @@ int64_t hidden_of(const SubnetPlan& plan, const std::vector<int>& units) {
   return hidden;
 }
 
-bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, const std::vector<int>& units) {
-  return rule && units.front() != kSharedUnit && plan.construction == Construction::kNeuron;
-}
-
 at::Tensor in_storage_order(const at::Tensor& tensor) {
   const auto dimensions = static_cast<size_t>(tensor.dim());
   if (storage_format(dimensions) == at::MemoryFormat::Contiguous) return tensor;
@@ -69,10 +65,14 @@ at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed) {
   throw std::logic_error("unknown initializer");
 }
 
+bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, int unit) {
+  return rule && unit != kSharedUnit && plan.construction == Construction::kNeuron;
+}
+
 std::vector<at::Tensor> slice_views(const at::Tensor& tensor, const std::optional<SliceRule>& rule,
                                     const SubnetPlan& plan, const std::vector<int>& units) {
   const at::Tensor stored = in_storage_order(tensor);
-  if (!is_sliced(rule, plan, units)) return {stored};
+  if (!is_sliced(rule, plan, units.front())) return {stored};
   const int64_t hidden = hidden_of(plan, units);
   std::vector<at::Tensor> views;
   int64_t begin = 0;
@@ -93,7 +93,7 @@ at::Tensor slice_view(const at::Tensor& tensor, const std::optional<SliceRule>& 
 
 std::vector<int64_t> shape_of_units(const std::vector<int64_t>& full, const std::optional<SliceRule>& rule,
                                     const SubnetPlan& plan, const std::vector<int>& units) {
-  if (!is_sliced(rule, plan, units)) return full;
+  if (!is_sliced(rule, plan, units.front())) return full;
   const int64_t full_hidden = plan.layout.branches[plan.units[units.front()].branch].hidden_width;
   std::vector<int64_t> shape = full;
   int64_t& size = shape[static_cast<size_t>(rule->dim)];

@@ -49,6 +49,9 @@ at::Tensor draw_parameter(const ParameterLayout& parameter, uint64_t seed);
 
 // Applies slice rules (subnet/layout.h) to tensors.
 
+/// Whether the unit's part of a parameter or buffer with this rule is a slice of it.
+bool is_sliced(const std::optional<SliceRule>& rule, const SubnetPlan& plan, int unit);
+
 /// Views of the units' slices, one per unit, in a tensor that holds these units one after another. The tensor
 /// is a parameter of the full model, with all units of its branch, or a worker's part. For a parameter that
 /// is not sliced, or for a whole branch, the result is a view of the whole tensor. The dimensions of a view
