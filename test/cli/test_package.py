@@ -67,11 +67,16 @@ def test_what_is_in_the_wheel_and_in_the_archive(packages, tmp_path):
         assert int(re.search(r"manylinux_2_(\d+)_", wheel.name)[1]) <= 34
 
 
-def test_a_wheel_trains_and_reports(packages, tmp_path):
+def as_installed(packages, tmp_path):
+    """An environment with the wheels and all libraries, and a copy of what the wheel brings to work in."""
     everything = [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")]
     env, _ = environment(packages, tmp_path, everything)
+    return env, shutil.copytree(env / "share/sdp-train", env.parent / "work")
+
+
+def test_a_wheel_trains_and_reports(packages, tmp_path):
+    env, work = as_installed(packages, tmp_path)
     program = env / "bin/sdp-train"
-    work = shutil.copytree(env / "share/sdp-train", env.parent / "work")
     run(program, "--config", "configs/quickstart.yaml", *SHORT, cwd=work)
     assert "accuracy" in run(program, "report", "runs", cwd=work)
     assert "one_node.sbatch" in os.listdir(work / "scripts/slurm")
@@ -108,9 +113,7 @@ train: {max_steps: 2}
 
 
 def test_wheels_train_a_network_in_python(packages, tmp_path):
-    everything = [path for path in SITE.iterdir() if path.name not in ("pip", "__pycache__")]
-    env, _ = environment(packages, tmp_path, everything)
-    work = shutil.copytree(env / "share/sdp-train", env.parent / "work")
+    env, work = as_installed(packages, tmp_path)
     (work / "net.py").write_text(NETWORK)
     (work / "net.yaml").write_text(EXPERIMENT)
     run(env / "bin/python", "net.py", cwd=work)
