@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import runs
 
@@ -113,6 +113,11 @@ def count(command: list[object], folder: pathlib.Path) -> Counts:
     return counts_of(profile)
 
 
+def in_a_step(run: Callable[[int], Counts]) -> Counts:
+    """Of runs of so many steps."""
+    return run(MANY).per_step(run(FEW))
+
+
 def of_sdp(binary: pathlib.Path, model: Model, workers: int, folder: pathlib.Path) -> Counts:
     def run(steps: int) -> Counts:
         shutil.rmtree(folder / "runs", ignore_errors=True)
@@ -122,26 +127,21 @@ def of_sdp(binary: pathlib.Path, model: Model, workers: int, folder: pathlib.Pat
         })  # fmt: skip
         return count([binary, "--config", spec, "--nproc", 1], folder)
 
-    return run(MANY).per_step(run(FEW))
+    return in_a_step(run)
 
 
 def of_torch(model: str, workers: int, folder: pathlib.Path) -> Counts:
-    def run(steps: int) -> Counts:
-        return count([sys.executable, __file__, "--train", model, workers, steps], folder)
-
-    return run(MANY).per_step(run(FEW))
+    return in_a_step(lambda steps: count([sys.executable, __file__, "--train", model, workers, steps], folder))
 
 
 def train_in_torch(model: Model, workers: int, steps: int) -> None:
     import torch
-    from benchmark.networks import network
+    from benchmark.networks import network, optimizer_of
     from torch.nn import functional as F
 
     torch.set_num_threads(1)
     module = network(model).to(memory_format=torch.channels_last)
-    settings = model.optimizer()
-    rule = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[settings.pop("name")]
-    optimizer = rule(module.parameters(), fused=True, **settings)
+    optimizer = optimizer_of(model, module.parameters(), fused=True)
     if model.is_text:
         tokens = torch.randint(model.vocabulary, (model.batch, model.length + 1))
         inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].flatten()
@@ -195,10 +195,7 @@ def main() -> None:
                         print(f"{instructions:12,} {function}", file=sys.stderr)
     header = ["model", "workers", "program", "instructions (millions)", "in operators", "outside", "outside / PyTorch's",
               "operators", "called by these", "tensors"]  # fmt: skip
-    text = runs.table(header, table)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
+    runs.print_table(header, table, arguments.out)
 
 
 if __name__ == "__main__":

@@ -85,10 +85,7 @@ def main():
             rows.append(row(name, plan, memory, formula))
             print(name, "done", flush=True)
     header = ["scheme", "bytes per parameter", "formula", "max/mean", *KINDS]
-    text = runs.table(header, rows)
-    print(text)
-    if arguments.out:
-        arguments.out.write_text(text + "\n")
+    runs.print_table(header, rows, arguments.out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
 
-from benchmark.report import table  # noqa: E402, F401
+from benchmark.report import table  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -74,6 +74,14 @@ def train_lines(run_dir):
     path = run_dir / "metrics.jsonl"
     text = path.read_text() if path.exists() else ""
     return [line for line in map(json.loads, text.splitlines()) if line["kind"] == "train"]
+
+
+def print_table(header, rows, out=None):
+    """Prints a table, and writes it to the file `out` if there is one."""
+    text = table(header, rows)
+    print(text)
+    if out:
+        out.write_text(text + "\n")
 
 
 def write_results(folder, results, text):

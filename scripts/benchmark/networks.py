@@ -1,5 +1,7 @@
 """The models of the benchmark in PyTorch. LLaMA and ResNet-18 are written out here; Swin-T is torchvision's."""
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -105,6 +107,13 @@ def network(model: Model) -> nn.Module:
     if model.is_text:
         return Llama(model)
     return resnet18(model.width) if model.kind == "resnet18" else swin_t(model.width, model.heads)
+
+
+def optimizer_of(model: Model, parameters: Iterable[nn.Parameter], **form: bool) -> torch.optim.Optimizer:
+    """`form`: fused or foreach."""
+    settings = model.optimizer()
+    rule = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[settings.pop("name")]
+    return rule(parameters, **settings, **form)
 
 
 def blocks_of(module: nn.Module) -> list[nn.Module]:

@@ -28,7 +28,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmark.models import Model, model_of
-from benchmark.networks import blocks_of, network
+from benchmark.networks import blocks_of, network, optimizer_of
 from benchmark.peers import INTERVAL, Peer
 
 BATCHES = 8
@@ -73,9 +73,7 @@ class Training:
             module = network(model).to(torch.float32 if self.peer.has("autocast") else dtype).to(memory_format=layout)
         self.parameters = sum(parameter.numel() for parameter in module.parameters())
         self.module = prepared(module, self.peer, model, arguments.backend, device)
-        settings = model.optimizer()
-        rule = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[settings.pop("name")]
-        self.optimizer = rule(self.module.parameters(), **settings, **{self.peer.form: True})
+        self.optimizer = optimizer_of(model, self.module.parameters(), **{self.peer.form: True})
 
     def loss(self, step: int) -> torch.Tensor:
         with self.autocast:

@@ -8,6 +8,7 @@ import sys
 from gpuhour.images import unpack_images
 from gpuhour.jobs import GRACE_S, Context, LeftOut, OutOfTime, Row, Unfinished
 from gpuhour.runs import lines_of
+from gpuhour.steps import as_options
 
 PREEMPTED = 75
 SWEEP = pathlib.Path("configs/evidence/full_width.yaml")
@@ -24,7 +25,7 @@ def points(home: pathlib.Path) -> dict[str, list[str]]:
     return {
         point.label: [
             *(part for config in point.configs for part in ("--config", str(pathlib.Path(config).relative_to(home)))),
-            *(part for setting in point.set for part in ("--set", setting)),
+            *as_options(point.set),
         ]
         for point in sweep.points()
         if point.values["seed"] == first_seed
@@ -41,7 +42,7 @@ def settings_of(context: Context, epochs: int | None, data: pathlib.Path, folder
         settings += [f"train.epochs={epochs}"]
     if not context.on_gpu:
         settings += ["model.width=8", "train.precision=fp32", "train.cuda_graph=false"]
-    return [part for setting in settings for part in ("--set", setting)]
+    return as_options(settings)
 
 
 def train(context: Context, label: str, epochs: int | None) -> list[Row]:

@@ -128,6 +128,16 @@ def events_of(trace: list[dict], categories: set[str]) -> list[dict]:
     return sorted(events, key=lambda event: (event["ts"], -event["dur"]))
 
 
+def outermost(events: list[dict]) -> Iterator[dict]:
+    """Those that are not within another one of their thread, of events in the order of events_of()."""
+    reached: dict[tuple, float] = {}
+    for event in events:
+        line = (event["pid"], event["tid"])
+        if event["ts"] >= reached.get(line, float("-inf")):
+            reached[line] = event["ts"] + event["dur"]
+            yield event
+
+
 def device_events(trace: list[dict], on_gpu: bool) -> list[dict]:
     """What a Chrome trace says of the device: kernels, copies and fills; on a CPU, operations."""
     wanted = {"kernel", "gpu_memcpy", "gpu_memset"} if on_gpu else {"cpu_op"}
@@ -142,12 +152,8 @@ def kernels_of(events: list[dict]) -> tuple[float, float, list[tuple[str, float]
     count as kernels."""
     intervals = [(event["ts"], event["ts"] + event["dur"]) for event in events]
     by_name: dict[str, float] = collections.defaultdict(float)
-    reached: dict[tuple, float] = {}
-    for event in events:
-        line = (event["pid"], event["tid"])
-        if event["ts"] >= reached.get(line, float("-inf")):
-            by_name[event["name"]] += event["dur"]
-            reached[line] = event["ts"] + event["dur"]
+    for event in outermost(events):
+        by_name[event["name"]] += event["dur"]
     span = max(end for _, end in intervals) - min(begin for begin, _ in intervals)
     return span, union_us(intervals), sorted(by_name.items(), key=lambda item: -item[1])
 

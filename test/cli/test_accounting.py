@@ -18,6 +18,7 @@ from small_models import TOKENS, VOCABULARY
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 from benchmark.models import Model  # noqa: E402
 from benchmark.networks import network  # noqa: E402
+from gpuhour.steps import events_of, outermost  # noqa: E402
 
 KINDS = ("activations", "weights", "gradients", "optimizer", "buckets")
 
@@ -87,14 +88,8 @@ def test_the_memory_of_evaluations_is_their_own(tmp_path, data, processes, mode,
 
 def operators(trace):
     """How often a Chrome trace has each operator that no other one calls."""
-    events = [event for event in trace if event.get("cat") == "cpu_op" and re.match("(aten|sdp)::", event["name"])]
-    calls, ends = collections.Counter(), {}
-    for event in sorted(events, key=lambda event: (event["ts"], -event["dur"])):
-        thread = event["pid"], event["tid"]
-        if event["ts"] >= ends.get(thread, 0):
-            calls[event["name"]] += 1
-            ends[thread] = event["ts"] + event["dur"]
-    return calls
+    events = [event for event in events_of(trace, {"cpu_op"}) if re.match("(aten|sdp)::", event["name"])]
+    return collections.Counter(event["name"] for event in outermost(events))
 
 
 def operators_in_torch(folder, model):
