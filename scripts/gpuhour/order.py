@@ -7,7 +7,7 @@ from benchmark.models import DEFAULT_MODELS
 from gpuhour import doctor, faults, learning, parity, steps, suite
 from gpuhour.jobs import GRACE_S, Context, Job, Row
 
-FIRST_TESTS = "ops", "linear_cross_entropy", "memory", "model"
+FIRST_TESTS = "ops", "layers", "memory", "model"
 SLOW_TESTS = "engine", "train", *(f"model_{model}_parity" for model in ("resnet", "swin", "vit", "gpt2", "llama"))
 
 

@@ -12,6 +12,7 @@ import tarfile
 from gpuhour import learning, parity
 from gpuhour.images import pack_images, write_noise_images, write_noise_tokens
 from gpuhour.jobs import EARLIER, Context
+from gpuhour.order import FIRST_TESTS, SLOW_TESTS
 
 LIBRARIES = "numpy", "pytest", "safetensors", "torch", "torchvision", "transformers"  # that tests may need
 TRAVEL_LIMIT_BYTES = 64 << 20  # of the checkout and the pack
@@ -35,7 +36,8 @@ def imported(file: pathlib.Path) -> set[str]:
 
 def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) -> int:
     """Packs the programs and Python files of the tests with the label `device`, and beside them tests.json, which says how
-    to call them from a folder {home} with the program {program}. Returns the number of tests."""
+    to call them from a folder {home} with the program {program}. Returns the number of tests. Exits if order.py names
+    another test."""
     listing = subprocess.run(["ctest", "--test-dir", home / "build", "--show-only=json-v1", "-L", "^device$"], check=True,
                              capture_output=True, text=True)
     tests = {}
@@ -58,6 +60,9 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
         tests[test["name"]] = {"command": [relocated(part) for part in test["command"]],
                                "environment": [relocated(entry) for entry in properties.get("ENVIRONMENT", [])],
                                "needs": {library: importlib.metadata.version(library) for library in sorted(needs)}}
+    if unknown := {*FIRST_TESTS, *SLOW_TESTS}.difference(tests):
+        raise SystemExit(f"{home / 'build'} has no test {', '.join(sorted(unknown))} with the label device, which "
+                         "scripts/gpuhour/order.py names. Correct the name there, or build all tests (scripts/test).")
     copy_program(home / "build" / "test" / "comm_helper", scratch / "build" / "test" / "comm_helper")  # test_comm starts it
     for file in (home / "test").rglob("*.py"):
         copy = scratch / file.relative_to(home)
