@@ -25,11 +25,11 @@ import runs
 
 from benchmark.models import Model, model_of  # isort: skip
 
-FEW, MANY = 3, 7
+FEW, MORE_PASSES = 3, 24  # steps; Python collects garbage in some passes only
 MODELS = ("resnet18_w8_b1", "llama_host")
 OPERATOR = re.compile(r"(?:at::_ops::(?P<aten>\w+)::call|sdp::ops::(?P<own>\w+))\(")
-# Callers within libtorch_cpu.so that are not themselves part of an operator.
-ENGINE = re.compile(r"torch::autograd::(?!VariableType|\(anonymous|ADInplaceOrView)")
+# Callers within libtorch_cpu.so that are not themselves part of an operator. Templates begin with their return type.
+ENGINE = re.compile(r"(?:[\w:]+ )?torch::autograd::(?!VariableType|\(anonymous|ADInplaceOrView)")
 # Other constructors call the second of these.
 TENSOR = re.compile(r"c10::TensorImpl::TensorImpl\((c10::TensorImpl::ImplType|c10::Storage&&.*std::optional<c10::Device>\))")
 
@@ -45,9 +45,9 @@ class Counts:
     tensors: int = 0
     by_function: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
 
-    def per_step(self, fewer: "Counts") -> "Counts":
+    def per_step(self, fewer: "Counts", more_steps: int) -> "Counts":
         def share(many: int, few: int) -> int:
-            return round((many - few) / (MANY - FEW))
+            return round((many - few) / more_steps)
 
         def shares(many: collections.Counter[str], few: collections.Counter[str]) -> collections.Counter[str]:
             return collections.Counter({name: share(count, few[name]) for name, count in many.items()})
@@ -113,9 +113,10 @@ def count(command: list[object], folder: pathlib.Path) -> Counts:
     return counts_of(profile)
 
 
-def in_a_step(run: Callable[[int], Counts]) -> Counts:
+def in_a_step(run: Callable[[int], Counts], workers: int) -> Counts:
     """Of runs of so many steps."""
-    return run(MANY).per_step(run(FEW))
+    more_steps = MORE_PASSES // workers
+    return run(FEW + more_steps).per_step(run(FEW), more_steps)
 
 
 def of_sdp(binary: pathlib.Path, model: Model, workers: int, folder: pathlib.Path) -> Counts:
@@ -127,11 +128,11 @@ def of_sdp(binary: pathlib.Path, model: Model, workers: int, folder: pathlib.Pat
         })  # fmt: skip
         return count([binary, "--config", spec, "--nproc", 1], folder)
 
-    return in_a_step(run)
+    return in_a_step(run, workers)
 
 
 def of_torch(model: str, workers: int, folder: pathlib.Path) -> Counts:
-    return in_a_step(lambda steps: count([sys.executable, __file__, "--train", model, workers, steps], folder))
+    return in_a_step(lambda steps: count([sys.executable, __file__, "--train", model, workers, steps], folder), workers)
 
 
 def train_in_torch(model: Model, workers: int, steps: int) -> None:

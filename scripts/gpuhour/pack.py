@@ -64,7 +64,7 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
         raise SystemExit(f"{home / 'build'} has no test {', '.join(sorted(unknown))} with the label device, which "
                          "scripts/gpuhour/order.py names. Correct the name there, or build all tests (scripts/test).")
     copy_program(home / "build" / "test" / "comm_helper", scratch / "build" / "test" / "comm_helper")  # test_comm starts it
-    for file in (home / "test").rglob("*.py"):
+    for file in [*(home / "test").rglob("*.py"), home / "test" / "cli" / "prestarted.c"]:  # which harness.py builds
         copy = scratch / file.relative_to(home)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)

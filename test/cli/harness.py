@@ -106,9 +106,9 @@ prestarted = functools.cache(Prestarted)
 
 
 def run(*arguments, expect: int = 0, env=None, timeout: int = 300) -> subprocess.CompletedProcess:
-    """Runs the program; its exit code must be `expect`. With variables of its own it is started anew."""
+    """Runs the program; its exit code must be `expect`. With variables of its own and on a GPU it is started anew."""
     arguments = [str(argument) for argument in arguments]
-    if env is None:
+    if env is None and DEVICE == "cpu":
         result = prestarted().run(arguments, timeout)
     else:
         result = subprocess.run([BINARY, *arguments], env=environment(env), capture_output=True, text=True, timeout=timeout)
