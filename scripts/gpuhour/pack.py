@@ -15,6 +15,7 @@ from gpuhour.jobs import EARLIER, Context
 from gpuhour.order import FIRST_TESTS, SLOW_TESTS
 
 LIBRARIES = "numpy", "pytest", "safetensors", "torch", "torchvision", "transformers"  # that tests may need
+OF_TESTS = "test/cli/prestarted.c", "docs/import_export.md"  # which harness.py builds, and test_evaluation.py runs
 TRAVEL_LIMIT_BYTES = 64 << 20  # of the checkout and the pack
 
 
@@ -64,7 +65,7 @@ def pack_tests(home: pathlib.Path, scratch: pathlib.Path, target: pathlib.Path) 
         raise SystemExit(f"{home / 'build'} has no test {', '.join(sorted(unknown))} with the label device, which "
                          "scripts/gpuhour/order.py names. Correct the name there, or build all tests (scripts/test).")
     copy_program(home / "build" / "test" / "comm_helper", scratch / "build" / "test" / "comm_helper")  # test_comm starts it
-    for file in [*(home / "test").rglob("*.py"), home / "test" / "cli" / "prestarted.c"]:  # which harness.py builds
+    for file in [*(home / "test").rglob("*.py"), *(home / name for name in OF_TESTS)]:
         copy = scratch / file.relative_to(home)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)

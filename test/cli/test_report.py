@@ -87,6 +87,18 @@ def test_csv_has_the_statistics_of_the_metrics(runs):
     assert float(row["accuracy_minus_baseline"]) == pytest.approx(float(row["accuracy"]) - ddp["accuracy"], abs=1e-12)
 
 
+def test_a_resumed_run_has_the_flops_of_both_parts_and_says_what_changed(runs, tmp_path):
+    run = shutil.copytree(runs / "b_0", tmp_path / "run")
+    changed = harness.sets("subnetwork.coverage=1", f"train.max_steps={2 * STEPS}")
+    harness.run("--run", run, "--nproc", 1, "--resume", *changed)
+    flops = lambda folder: sum(worker["flops_per_sample"] for worker in harness.plan_of(folder)["per_worker"])
+    expected = STEPS * 4 * (flops(run / "checkpoints" / f"step-{STEPS:08}") + flops(run))
+    table = harness.run("report", run, "--format", "csv").stdout.splitlines()
+    assert float(next(csv.DictReader(table))["training_flops"]) == pytest.approx(expected, rel=1e-6)
+    text = harness.run("report", run).stdout
+    assert f"subnetwork.coverage 1/2, 1 from step {STEPS}" in text and "run (changed *)" in text
+
+
 def test_bad_input(runs, tmp_path):
     """Of what test/lab does not read: the folders, and a run among others that cannot be read."""
     broken = shutil.copytree(runs / "b_0", tmp_path / "broken")
