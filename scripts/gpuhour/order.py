@@ -8,7 +8,8 @@ from gpuhour import doctor, faults, learning, parity, steps, suite
 from gpuhour.jobs import GRACE_S, Context, Job, Row
 
 FIRST_TESTS = "ops", "layers", "memory", "model"
-SLOW_TESTS = "engine", "train", *(f"model_{model}_parity" for model in ("resnet", "swin", "vit", "gpt2", "llama"))
+COMPARED_MODELS = "resnet", "swin", "vit", "gpt2", "llama"
+SLOW_TESTS = "engine", "train", "cli_equivalence", *(f"model_{model}_parity" for model in COMPARED_MODELS)
 
 
 def jobs_of(context: Context, epochs: int | None) -> list[Job]:
