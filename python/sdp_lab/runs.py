@@ -83,6 +83,11 @@ class Run:
         return float(self.samples_per_worker) * total(worker["flops_per_sample"] for worker in self.plan["per_worker"])
 
     @property
+    def names(self) -> list[str]:
+        """The names under which it went on, for example as a copy."""
+        return [change["now"] for change in self.history.get("changes", []) if change["key"] == "name"]
+
+    @property
     def resized_at(self) -> list[int]:
         """The steps after which it went on with other workers, samples per step or tokens per sample."""
         keys = ("train.batch_size_per_worker", "train.accumulate_steps", "data.sequence_length")
@@ -266,6 +271,6 @@ def find(paths: Iterable[str | Path]) -> Found:
             runs[-1].folder = name
         except LabError as error:
             unreadable.append((name, str(error).replace(str(folder), str(name))))
-    # Of several folders with the same run, some may have been continued.
-    runs, copies = count_once(runs, lambda run: run.history.get("id") or str(run.folder))
+    # Of several folders with the same run, some may have been continued: under another name as a run of its own.
+    runs, copies = count_once(runs, lambda run: (run.history.get("id") or str(run.folder), *run.names))
     return Found(runs, unreadable + [(run.folder, f"the same run as {one.folder}") for run, one in copies])

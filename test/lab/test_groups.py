@@ -85,14 +85,16 @@ def test_labels_of_sweeps(tmp_path):
 
 
 def test_copies_of_a_run_and_repeats_of_a_seed_count_once(tmp_path):
-    """Of an id the run with the most steps."""
+    """Of an id the run with the most steps; a copy that went on under another name is another run."""
     change = {"step": 20, "key": "train.max_steps", "was": "20", "now": "40"}
     write_run(tmp_path / "a", history={"id": "x"}, losses=(1, 1))
     write_run(tmp_path / "b", history={"id": "x", "changes": [change]}, finished=False)
     write_run(tmp_path / "c", history={"id": "x"}, losses=(1, 1), finished=False)
+    renamed = {"step": 20, "key": "name", "was": "a", "now": "d"}
+    write_run(tmp_path / "d", history={"id": "x", "changes": [renamed]}, losses=(1, 1))
     os.symlink(tmp_path, tmp_path / "loop")
     found = find([tmp_path, tmp_path / "a"])
-    assert [run.folder.name for run in found.runs] == ["b"]
+    assert [run.folder.name for run in found.runs] == ["b", "d"]
     assert [copy.name for copy, reason in found.left_out if str(tmp_path / "b") in reason] == ["a", "c"]
 
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
