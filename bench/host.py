@@ -25,7 +25,7 @@ import runs
 
 from benchmark.models import Model, model_of  # isort: skip
 
-FEW, MORE_PASSES = 3, 24  # steps; Python collects garbage in some passes only
+FEW_STEPS, MORE_PASSES = 3, 24  # Python collects garbage in some passes only
 MODELS = ("resnet18_w8_b1", "llama_host")
 OPERATOR = re.compile(r"(?:at::_ops::(?P<aten>\w+)::call|sdp::ops::(?P<own>\w+))\(")
 # Callers within libtorch_cpu.so that are not themselves part of an operator. Templates begin with their return type.
@@ -114,9 +114,9 @@ def count(command: list[object], folder: pathlib.Path) -> Counts:
 
 
 def in_a_step(run: Callable[[int], Counts], workers: int) -> Counts:
-    """Of runs of so many steps."""
-    more_steps = MORE_PASSES // workers
-    return run(FEW + more_steps).per_step(run(FEW), more_steps)
+    """`run` counts a run of so many steps, each with a pass per worker."""
+    more_steps = max(1, MORE_PASSES // workers)
+    return run(FEW_STEPS + more_steps).per_step(run(FEW_STEPS), more_steps)
 
 
 def of_sdp(binary: pathlib.Path, model: Model, workers: int, folder: pathlib.Path) -> Counts:

@@ -82,7 +82,7 @@ def plain_text(yaml: str) -> str:
 def _with_changes(key: str, setting: Setting, run: Run) -> Setting:
     """The value of the key in each part of the run. A change counts if a step was trained, or the model evaluated, with
     the new value."""
-    changes = [change for change in run.history.get("changes", []) if change["key"] == key]
+    changes = [change for change in run.changes if change["key"] == key]
     if not changes:
         return setting
     effective = [c for c in changes if c["step"] < run.step or key.startswith("eval.")]

@@ -83,16 +83,20 @@ class Run:
         return float(self.samples_per_worker) * total(worker["flops_per_sample"] for worker in self.plan["per_worker"])
 
     @property
+    def changes(self) -> list[Line]:
+        """Of its options when it was resumed."""
+        return self.history.get("changes", [])
+
+    @property
     def names(self) -> list[str]:
         """The names under which it went on, for example as a copy."""
-        return [change["now"] for change in self.history.get("changes", []) if change["key"] == "name"]
+        return [change["now"] for change in self.changes if change["key"] == "name"]
 
     @property
     def resized_at(self) -> list[int]:
         """The steps after which it went on with other workers, samples per step or tokens per sample."""
         keys = ("train.batch_size_per_worker", "train.accumulate_steps", "data.sequence_length")
-        changes = self.history.get("changes", [])
-        return [change["step"] for change in changes if change["key"] in keys or change["key"].startswith("subnetwork.")]
+        return [change["step"] for change in self.changes if change["key"] in keys or change["key"].startswith("subnetwork.")]
 
     def consumed(self, quantity: str, steps: np.ndarray) -> np.ndarray:
         """Training FLOPs (`flops`), `epochs` or `tokens` of the first steps. If steps differ, as the training lines have it,
